@@ -105,8 +105,7 @@ def test_what_is_no_tree_is_refused():
     crossed = ClassTable(NAMES, parents={"genus": GENUS, "script": ["x", "y", "x", "x", "x", "x"]})
     with pytest.raises(
         ValueError,
-        match="must make a tree: the genus 'Quercus' has classes in two parents of the level 'script', 'x' "
-        "and 'y'",
+        match=r"must make a tree: .*'Quercus'.*'script', 'x' and 'y'",
     ):
         Taxonomy.from_class_table(crossed)
     assert Taxonomy.from_class_table(crossed, levels=["genus"]).level_names == ("class", "genus", "root")

@@ -35,8 +35,7 @@ FAR = {"strangeness": "distance"}
         ({"loss": "pairwise_margin"}, "loss.name must not be pairwise_margin.*a table of margins"),
         (
             {"loss": "logit_adjusted", "adjust": {"tau": 1}},
-            "adjust.tau must not be 1: the scores of the loss logit_adjusted leave out 1 times the log class "
-            "priors already. Leave adjust.tau out, or write 0 to put the priors back",
+            "adjust.tau must not be 1: .*logit_adjusted leave out 1 times.* write 0",
         ),
         (
             {"loss": {"name": "logit_adjusted", "tau": 0.5}, "adjust": {"tau": 0.5}},
@@ -53,8 +52,7 @@ FAR = {"strangeness": "distance"}
         ),
         (
             {"loss": "ldam", "adjust": {"temperature": 1}, "predictors": MACRO},
-            "predictors.two.macro must be false: the class priors in the scores of the loss ldam are "
-            "unknown, and this recipe does not fit them; leave adjust.temperature out",
+            "predictors.two.macro must be false: .*loss ldam .*leave adjust.temperature out",
         ),
         (
             {"loss": "noised_topk", "adjust": {"temperature": 2, "tau": 1}},
@@ -70,13 +68,11 @@ FAR = {"strangeness": "distance"}
         ),
         (
             {"adjust": {"class_shifts": True}},
-            "adjust.class_shifts must be left out: the scores of the loss cross_entropy are log-posteriors "
-            "already, and a shift would change them",
+            "adjust.class_shifts must be left out: .*loss cross_entropy are log-posteriors",
         ),
         (
             {"loss": "focal", "adjust": {"class_shifts": True, "temperature": 2}},
-            "adjust.class_shifts must be left out: this recipe fits nothing to the scores; leave "
-            "adjust.temperature out",
+            "adjust.class_shifts must be left out: .*leave adjust.temperature out",
         ),
         (
             {"data": TEST_ROWS, "selection": LAST, "loss": "focal", "adjust": {"class_shifts": True}},
@@ -84,12 +80,11 @@ FAR = {"strangeness": "distance"}
         ),
         (
             {"data": TEST_ROWS},
-            "selection.metric must not be top1: the validation rows are the test rows .* Write "
-            "selection.metric: last",
+            "selection.metric must not be top1: .*Write selection.metric: last",
         ),
         (
             {"data": TEST_ROWS, "selection": LAST, "adjust": {"tau": "fit"}},
-            "adjust.tau must not be fit: the validation rows are the test rows.*Write adjust.tau: cross_fit",
+            "adjust.tau must not be fit: .*Write adjust.tau: cross_fit",
         ),
         (
             {"data": TEST_ROWS, "selection": LAST, "adjust": {"temperature": "fit"}},
@@ -97,7 +92,7 @@ FAR = {"strangeness": "distance"}
         ),
         (
             {"data": TEST_ROWS, "selection": LAST, "predictors": {"five": {"name": "average_k", "k": 5}}},
-            "predictors.five must not be average_k, which is calibrated: the validation rows are the test",
+            "predictors.five must not be average_k, which is calibrated",
         ),
         (
             {"data": TEST_ROWS, "selection": LAST, "predictors": {"sure": {"name": "conformal"}}},
@@ -140,7 +135,7 @@ FAR = {"strangeness": "distance"}
         ),
         (
             {"loss": "balanced_ce", "second_stage": "retrain_classifier"},
-            "the second stage and the loss balanced_ce must not come together: class-balanced batches leave",
+            "the second stage and the loss balanced_ce must not come together",
         ),
         (
             {"loss": {"name": "cross_entropy", "class_balanced": 0.99}, "sampler": "class_balanced"},
@@ -164,11 +159,11 @@ FAR = {"strangeness": "distance"}
         ),
         (
             {"predictors": {"sure": {"name": "conformal", "rule": "macro"}}},
-            "predictors.sure.macro must be true: the rule macro without another score divides by the class",
+            "predictors.sure.macro must be true: the rule macro ",
         ),
         (
             {"predictors": {"sure": {"name": "conformal", "score": {"name": "prevalence_adjusted"}}}},
-            "predictors.sure.macro must be true: the score prevalence_adjusted divides by the class priors",
+            "predictors.sure.macro must be true: the score prevalence_adjusted ",
         ),
         (
             {"predictors": {"sure": {"name": "conformal", "score": "lac", "macro": True}}},

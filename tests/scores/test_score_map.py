@@ -373,8 +373,7 @@ def test_same_conversion_twice_is_refused():
     same_map(once, first.under("balanced"))
     with pytest.raises(
         ValueError,
-        match=r"second must take scores that contain what the first map gives \(balanced priors\), "
-        "got one that takes the training priors: no prior is applied twice",
+        match=r"second must take .*\(balanced priors\), got .* training priors",
     ):
         once.then(balance)
     back = ScoreMap(5, contains=PriorRecord.balanced(5)).under(TRAINING)
@@ -414,8 +413,7 @@ def test_unknown_priors_refuse_every_use_of_priors():
     ):
         with pytest.raises(
             UnknownPriorError,
-            match=f"^the scores contain unknown class priors and cannot be converted to .*{wanted}: fit "
-            "their temperature and prior exponent first, on rows that the model was not trained on",
+            match=f"unknown class priors .*{wanted}: fit their temperature",
         ):
             call()
     assert issubclass(UnknownPriorError, ValueError)

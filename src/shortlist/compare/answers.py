@@ -71,7 +71,7 @@ def read_answers(
 
 
 def _lines(path: str | Path) -> tuple[str, list[tuple[int, str, str]]]:
-    """Return what rows are named by, and of each line its number, its row and its classes."""
+    """Return the column that names rows, and the number, row and classes of each line."""
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
@@ -107,11 +107,11 @@ def _by_path(paths: Sequence[str]) -> Callable[[str], int]:
     def find(text: str) -> int:
         parts = PurePath(text).parts
         same = by_name.get(parts[-1], []) if parts else []
-        found = [row for row in same if PurePath(paths[row]).parts[-len(parts) :] == parts]
-        if len(found) != 1:
-            many = f"it is the end of {len(found)} of them" if found else "none of them has this end"
+        matching = [row for row in same if PurePath(paths[row]).parts[-len(parts) :] == parts]
+        if len(matching) != 1:
+            many = f"it is the end of {len(matching)} of them" if matching else "none of them has this end"
             raise ValueError(f"path must be that of one of the {len(paths)} test rows, got {text!r}: {many}")
-        return found[0]
+        return matching[0]
 
     return find
 
@@ -124,14 +124,14 @@ def _by_class(table: ClassTable) -> Callable[[str], list[int]]:
         whole = find_one(text) if text else None
         if whole is not None:
             return [whole]
-        found = []
+        classes = []
         for part in filter(None, (part.strip() for part in text.split(";"))):
-            one = find_one(part)
-            if one is None:
+            class_index = find_one(part)
+            if class_index is None:
                 near = get_close_matches(part, [*table.names, *table.ids], n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ValueError(f"class must be an id or a name of the class table, got {part!r}{hint}")
-            found.append(one)
-        return found
+            classes.append(class_index)
+        return classes
 
     return find

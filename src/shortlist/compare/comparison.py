@@ -115,8 +115,8 @@ def compare_groups(
     for whoever needs it too.
     """
     rows = [_row(group) for group in groups]
-    known = list(dict.fromkeys(name for row in rows for name in row.metrics))
-    shown = _shown(metrics, known)
+    names = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    shown = _shown(metrics, names)
     read = read or RowReader()
     best = _find_best(shown, groups, rows, read)
     differences = {} if baseline is None else differences_to(baseline, groups, shown, read)
@@ -125,18 +125,18 @@ def compare_groups(
 
 def _row(group: Group) -> Row:
     paths, seeds = (tuple(str(run.path) for run in group.runs), tuple(run.recipe.seed for run in group.runs))
-    own = recipe_hash(group.runs[0].recipe, seed=False)
-    return Row(group.label, paths, seeds, own, group.metrics, promises_of(group))
+    method_hash = recipe_hash(group.runs[0].recipe, seed=False)
+    return Row(group.label, paths, seeds, method_hash, group.metrics, promises_of(group))
 
 
-def _shown(metrics: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+def _shown(metrics: Sequence[str] | None, names: Sequence[str]) -> list[str]:
     """Return the metrics asked for, each coverage followed by the size of its sets."""
     if metrics is None:
-        plain = [name for name in ("top1.micro", "top5.micro", "top1.macro", "top5.macro") if name in known]
-        metrics = plain + [name for name in known if name.endswith("coverage.micro")]
+        plain = [name for name in ("top1.micro", "top5.micro", "top1.macro", "top5.macro") if name in names]
+        metrics = plain + [name for name in names if name.endswith("coverage.micro")]
     for name in metrics:
-        if name not in known:
-            near = get_close_matches(name, known, n=5, cutoff=0.4) or known[:5]
+        if name not in names:
+            near = get_close_matches(name, names, n=5, cutoff=0.4) or names[:5]
             raise ValueError(
                 f"metrics must be of those that the runs have, got {name!r}; the nearest are "
                 f"{', '.join(near)}; docs/metrics.md has all names"
@@ -162,11 +162,11 @@ def _find_best(
     names: Sequence[str], groups: Sequence[Group], rows: Sequence[Row], read: RowReader
 ) -> dict[str, Best]:
     """The best by each metric that has one, tested against the second best."""
-    found = [_rank(name, groups, rows) for name in names]
-    rankings = [ranking for ranking in found if ranking is not None]
-    asked = [Question(one.name, groups[one.first], groups[one.second]) for one in rankings]
+    candidates = [_rank(name, groups, rows) for name in names]
+    rankings = [ranking for ranking in candidates if ranking is not None]
+    asked = [Question(ranked.name, groups[ranked.first], groups[ranked.second]) for ranked in rankings]
     tests = tell_apart(asked, read)
-    return {one.name: _best(one, rows, test) for one, test in zip(rankings, tests, strict=True)}
+    return {ranked.name: _best(ranked, rows, test) for ranked, test in zip(rankings, tests, strict=True)}
 
 
 def _rank(name: str, groups: Sequence[Group], rows: Sequence[Row]) -> _Ranking | None:
@@ -175,10 +175,10 @@ def _rank(name: str, groups: Sequence[Group], rows: Sequence[Row]) -> _Ranking |
         return None
     values = [value_of(row.metrics, name) for row in rows]
     limit = [group.is_limit for group in groups]  # no method
-    known = [i for i, value in enumerate(values) if value is not None and not limit[i]]
-    if len(known) < 2:
+    comparable = [i for i, value in enumerate(values) if value is not None and not limit[i]]
+    if len(comparable) < 2:
         return None
-    first, *others = sorted(known, key=lambda i: _sign(name) * (values[i] or 0.0))
+    first, *others = sorted(comparable, key=lambda i: _sign(name) * (values[i] or 0.0))
     level = [i for i in others if values[i] == values[first]]
     second = next((i for i in others if i not in level), others[0])
     return _Ranking(name, first, second, [i for i in level if i != second])
@@ -201,4 +201,4 @@ def _sign(name: str) -> int:
 def _promises(name: str, groups: Sequence[Group]) -> bool:
     predictor = predictor_of(name)
     sets = [group.runs[0].results.sets.get(predictor) for group in groups if predictor is not None]
-    return any(one is not None and one.under_covered is not None for one in sets)
+    return any(promise is not None and promise.under_covered is not None for promise in sets)

@@ -68,21 +68,21 @@ def look_at(model: Model, images: Rows) -> FrozenRows:
             for start in range(0, len(images), _BATCH)
         ]
     )
-    known = target >= 0
-    if not known.any():
+    valid = target >= 0
+    if not valid.any():
         raise ValueError("data must have images of classes that the model knows, got none")
     predictors = dict(model.predictors)
     results = evaluate(
-        scores[known], target[known], predictors, model.classes, ks=KS, num_resamples=0, shown=model.shown
+        scores[valid], target[valid], predictors, model.classes, ks=KS, num_resamples=0, shown=model.shown
     )
     every, num_classes = target.clamp_min(0), len(model.classes)
     rows = measure_rows(scores, every, predictors, num_classes=num_classes, shown=model.shown)
     top = topk_hits(rows.ranks, list(KS), ties="against")
-    hits = {f"top{k}": top[:, i] & known for i, k in enumerate(KS) if k <= num_classes}
-    hits |= {f"sets.{name}.coverage": held & known for name, held in rows.hits.items()}
+    hits = {f"top{k}": top[:, i] & valid for i, k in enumerate(KS) if k <= num_classes}
+    hits |= {f"sets.{name}.coverage": held & valid for name, held in rows.hits.items()}
     values = hits | {f"sets.{name}.size": sizes for name, sizes in rows.sizes.items()}
     values = {name: column.double() for name, column in values.items()}
-    return FrozenRows(values, results, int((~known).sum()))
+    return FrozenRows(values, results, int((~valid).sum()))
 
 
 def _opened(images: Rows) -> list[Any]:

@@ -110,7 +110,7 @@ def judge_release(
     if old is not None:
         checks += [_same_classes(new, old), *_kept_promises(new, old)]
         compared = _compare(rows, look_at(old, images), old, images, metrics)
-        checks += [_check(*one, tolerance=tolerance, size_tolerance=size_tolerance) for one in compared]
+        checks += [_check(*pair, tolerance=tolerance, size_tolerance=size_tolerance) for pair in compared]
     return Verdict(tuple(check for check in checks if check is not None), len(images))
 
 
@@ -120,8 +120,8 @@ def _unknown(model: Model, images: Rows) -> int:
 
 def _same_classes(new: Model, old: Model) -> Check:
     """Check that the new model knows all classes of the old one, by their ids."""
-    known = set(new.classes.ids)
-    lost = [name for name in old.classes.ids if name not in known]
+    new_ids = set(new.classes.ids)
+    lost = [name for name in old.classes.ids if name not in new_ids]
     some = ", ".join(lost[:5]) + (", ..." if len(lost) > 5 else "")
     words = f"{len(lost)} of the old model are missing: {some}" if lost else "all of the old model are known"
     return Check("classes", not lost, words)
@@ -142,8 +142,8 @@ def _promise(name: str, promise: object) -> Check | None:
     level, measured = getattr(promise, "level", None), getattr(promise, "measured", None)
     if level is None or measured is None:
         return None
-    found, promised = format_percent(measured.coverage), format_percent(level)
-    words = f"{found} % of {measured.rows} sets hold the class, {promised} % are promised"
+    covered, promised = format_percent(measured.coverage), format_percent(level)
+    words = f"{covered} % of {measured.rows} sets hold the class, {promised} % are promised"
     return Check(f"promise of {name}", not getattr(promise, "is_below", False), words)
 
 

@@ -66,13 +66,13 @@ def confused_pairs(guess: Tensor, target: Tensor, *, num_classes: int, limit: in
         pair = divmod(code, num_classes)
         key = (min(pair), max(pair))
         totals[key] = totals.get(key, 0) + count
-    found = []
+    pairs = []
     for a, b in sorted(totals, key=lambda pair: (-totals[pair], pair))[:limit]:
         forth, back = directed.get(a * num_classes + b, 0), directed.get(b * num_classes + a, 0)
         if back > forth:
             a, b, forth, back = b, a, back, forth
-        found.append(ConfusedPair((a, b), forth, back, (int(rows[a]), int(rows[b]))))
-    return found
+        pairs.append(ConfusedPair((a, b), forth, back, (int(rows[a]), int(rows[b]))))
+    return pairs
 
 
 def size_histograms(
@@ -177,13 +177,13 @@ def coverage_by_frequency(
         counts: Number of training rows of each class.
         edges: Smallest and largest number of training rows of each bin.
     """
-    found = []
+    bins = []
     for low, high in edges:
         members = [c for c, count in enumerate(counts) if low <= count <= high and rows[c]]
         shares = [hits[c] / rows[c] for c in members]
         mean = sum(shares) / len(shares) if shares else None
-        found.append(FrequencyBin(low, high, len(members), sum(rows[c] for c in members), mean))
-    return found
+        bins.append(FrequencyBin(low, high, len(members), sum(rows[c] for c in members), mean))
+    return bins
 
 
 def easy_to_hard(true_probability: Tensor, *, limit: int = 9) -> list[int]:
@@ -201,8 +201,8 @@ def easy_to_hard(true_probability: Tensor, *, limit: int = 9) -> list[int]:
         [1, 0, 2]
     """
     check_count("limit", limit)
-    known = (~true_probability.isnan()).nonzero().flatten()
-    order = known[true_probability[known].argsort(descending=True, stable=True)].tolist()
+    rows = (~true_probability.isnan()).nonzero().flatten()
+    order = rows[true_probability[rows].argsort(descending=True, stable=True)].tolist()
     if len(order) <= limit:
         return order
     places = [round(i * (len(order) - 1) / (limit - 1)) if limit > 1 else 0 for i in range(limit)]

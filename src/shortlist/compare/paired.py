@@ -49,19 +49,19 @@ def tell_apart(asked: Sequence[Question], read: RowReader) -> list[PairedTest | 
 
 def _test(pairs: Sequence[_Pairs], asked: Sequence[Question], read: RowReader) -> list[PairedTest | str]:
     """Test each; those over test rows all together."""
-    over_rows = [question for one, question in zip(pairs, asked, strict=True) if one is None]
+    over_rows = [question for pair, question in zip(pairs, asked, strict=True) if pair is None]
     shared = [_shared_seeds(question) for question in over_rows]
     rows = [
         RowQuestion(question.name, *(_runs(group, seeds) for group in question[1:]))
         for question, seeds in zip(over_rows, shared, strict=True)
     ]
-    found = iter(zip(compare_over_rows(rows, read), shared, strict=True))
+    row_results = iter(zip(compare_over_rows(rows, read), shared, strict=True))
     results: list[PairedTest | str] = []
-    for one in pairs:
-        if one is not None:
-            results.append(one if isinstance(one, str) else paired_t_test(*one))
+    for pair in pairs:
+        if pair is not None:
+            results.append(pair if isinstance(pair, str) else paired_t_test(*pair))
             continue
-        result, seeds = next(found)
+        result, seeds = next(row_results)
         if not seeds and not isinstance(result, str):  # other seeds are in the difference too
             result = result._replace(test=f"{result.test}, runs with other seeds")
         results.append(result)
@@ -115,24 +115,24 @@ def differences_to(
     names = [name for name in metrics if size_of(name) != name]
     asked = [Question(name, group, base) for name in names for group in by_label.values()]
     pairs = [_pairs(*question) for question in asked]
-    found = iter(map(_difference, pairs, _test(pairs, asked, read)))
-    return {name: _with_holm({label: next(found) for label in by_label}) for name in names}
+    differences = iter(map(_difference, pairs, _test(pairs, asked, read)))
+    return {name: _with_holm({label: next(differences) for label in by_label}) for name in names}
 
 
-def _difference(pairs: _Pairs, found: PairedTest | str) -> Difference:
-    if isinstance(found, str):
-        return Difference(None, None, None, found, False)
+def _difference(pairs: _Pairs, result: PairedTest | str) -> Difference:
+    if isinstance(result, str):
+        return Difference(None, None, None, result, False)
     half = None
     if isinstance(pairs, tuple):
         interval = mean_with_interval([a - b for a, b in zip(*pairs, strict=True)])
         half = ((interval.high or 0.0) - (interval.low or 0.0)) / 2
-    return Difference(found.difference, half, found.p_value, found.test, False)
+    return Difference(result.difference, half, result.p_value, result.test, False)
 
 
-def _with_holm(found: Mapping[str, Difference]) -> dict[str, Difference]:
+def _with_holm(tests: Mapping[str, Difference]) -> dict[str, Difference]:
     """Correct the p-values by Holm, since several methods are tested against one baseline."""
-    p_values = {label: one.p_value for label, one in found.items() if one.p_value is not None}
+    p_values = {label: test.p_value for label, test in tests.items() if test.p_value is not None}
     adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
-    return dict(found) | {
-        label: replace(found[label], p_value=p, significant=p < LEVEL) for label, p in adjusted.items()
+    return dict(tests) | {
+        label: replace(tests[label], p_value=p, significant=p < LEVEL) for label, p in adjusted.items()
     }

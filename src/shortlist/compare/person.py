@@ -88,7 +88,7 @@ def sets_of_mean_size(scores: Tensor, total: int) -> Tensor:
 
 
 def sets_of_row_sizes(scores: Tensor, sizes: Tensor) -> Tensor:
-    """Return the classes with the largest scores of each row (n, c), as many as its size (n,) says."""
+    """Return the ``sizes[i]`` classes with the largest scores of each row i, as (n, c)."""
     order = scores.argsort(dim=1, descending=True, stable=True)
     chosen = torch.arange(scores.shape[1]) < sizes[:, None]
     return torch.zeros_like(scores, dtype=torch.bool).scatter(1, order, chosen)
@@ -166,8 +166,8 @@ def _why_not(run: Run, first: Run, target: Tensor) -> str | None:
 def _row(group: Group, given: Answers, true: Tensor, person: Tensor) -> PersonRow:
     scores = [run.score_blocks("test")[0].rows(given.rows) for run in group.runs]
     sizes = given.sets.sum(1)
-    same_mean = [sets_of_mean_size(one, int(sizes.sum())) for one in scores]
-    same_sizes = [sets_of_row_sizes(one, sizes) for one in scores]
+    same_mean = [sets_of_mean_size(run_scores, int(sizes.sum())) for run_scores in scores]
+    same_sizes = [sets_of_row_sizes(run_scores, sizes) for run_scores in scores]
     paths, num_classes = tuple(str(run.path) for run in group.runs), given.sets.shape[1]
     return PersonRow(
         group.label,
@@ -177,10 +177,10 @@ def _row(group: Group, given: Answers, true: Tensor, person: Tensor) -> PersonRo
 
 
 def _beside(sets: Sequence[Tensor], true: Tensor, person: Tensor, num_classes: int) -> EqualSets:
-    hits = torch.stack([one.gather(1, true[:, None])[:, 0] for one in sets])
-    sizes = torch.stack([one.sum(1) for one in sets])
+    hits = torch.stack([values.gather(1, true[:, None])[:, 0] for values in sets])
+    sizes = torch.stack([values.sum(1) for values in sets])
     test = _test(hits, person, true, num_classes)
-    shares = [_share(one) for one in hits]
+    shares = [_share(values) for values in hits]
     mean = mean_with_interval(hits.double().mean(1).tolist())
     coverage = shares[0] if len(hits) == 1 else interval_of_rows(mean, shares)
     ends = int(sizes.min()), int(sizes.max())
@@ -205,9 +205,9 @@ def _with_holm(rows: Sequence[PersonRow]) -> tuple[PersonRow, ...]:
         kind: holm([getattr(row, kind).p_value for row in rows]) for kind in ("same_mean", "same_sizes")
     }
 
-    def fixed(place: int, found: EqualSets, kind: str) -> EqualSets:
+    def fixed(place: int, sets: EqualSets, kind: str) -> EqualSets:
         p = corrected[kind][place]
-        return replace(found, p_value=p, significant=p < LEVEL)
+        return replace(sets, p_value=p, significant=p < LEVEL)
 
     return tuple(
         replace(

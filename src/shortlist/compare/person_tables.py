@@ -18,12 +18,12 @@ def _sizes(ends: Sequence[int]) -> str:
     return "–".join(map(str, dict.fromkeys(ends)))
 
 
-def _body(found: PersonComparison) -> list[Row]:
+def _body(beside: PersonComparison) -> list[Row]:
     """Return the cells: the person first, then the methods; differences that are significant are bold."""
-    person = format_metric("coverage", found.coverage)
-    texts = ["", person, _sizes(found.sizes), "", "", person, "", ""]
+    person = format_metric("coverage", beside.coverage)
+    texts = ["", person, _sizes(beside.sizes), "", "", person, "", ""]
     rows: list[Row] = [("person", [(text, False) for text in texts])]
-    for row in found.rows:
+    for row in beside.rows:
         mean, each = row.same_mean, row.same_sizes
         cells = [(str(len(row.runs)), False), _share(mean), (_sizes(mean.sizes), False), *_tested(mean)]
         rows.append((row.label, [*cells, _share(each), *_tested(each)]))
@@ -38,37 +38,38 @@ def _tested(sets: EqualSets) -> list[tuple[str, bool]]:
     return [(format_points(sets.difference), sets.significant), (f"{sets.p_value:.2g}", False)]
 
 
-def person_footnotes(found: PersonComparison) -> list[str]:
+def person_footnotes(beside: PersonComparison) -> list[str]:
     """Return notes: what the numbers are, which tests were made, and what is left out."""
-    sizes = f"{found.mean_size:.2f} classes on average ({_sizes(found.sizes)})"
+    sizes = f"{beside.mean_size:.2f} classes on average ({_sizes(beside.sizes)})"
+    rows = f"{beside.num_rows} test rows of {beside.answers}"
     notes = [
-        f"{found.num_rows} test rows of {found.answers}, {sizes}: share of sets that contain the right class",
+        f"{rows}, {sizes}: share of sets that contain the right class",
         "mean ± half the 95 % interval over seeds (for one run and for the person: over test rows)",
     ]
-    tests = dict.fromkeys(sets.test for row in found.rows for sets in (row.same_mean, row.same_sizes))
-    number = len(found.rows)
+    tests = dict.fromkeys(sets.test for row in beside.rows for sets in (row.same_mean, row.same_sizes))
+    number = len(beside.rows)
     notes.append(
         f"differences to the person, in points: bold if p < 0.05 after Holm's correction for "
         f"{number} method{'' if number == 1 else 's'} ({'; '.join(tests)})"
     )
-    return notes + [f"left out: {reason}" for reason in found.left_out.values()]
+    return notes + [f"left out: {reason}" for reason in beside.left_out.values()]
 
 
-def person_to_rich(found: PersonComparison) -> Any:
+def person_to_rich(beside: PersonComparison) -> Any:
     """Return a table for ``rich``."""
-    return rich_table(HEADS, _body(found))
+    return rich_table(HEADS, _body(beside))
 
 
-def person_to_markdown(found: PersonComparison) -> str:
+def person_to_markdown(beside: PersonComparison) -> str:
     """Return a table in Markdown, and the notes below."""
-    return f"{markdown_table(HEADS, _body(found))}\n\n{markdown_notes(person_footnotes(found))}"
+    return f"{markdown_table(HEADS, _body(beside))}\n\n{markdown_notes(person_footnotes(beside))}"
 
 
-def person_to_latex(found: PersonComparison) -> str:
+def person_to_latex(beside: PersonComparison) -> str:
     """Return a ``tabular`` with booktabs rules, and the notes as comments."""
-    return latex_table(HEADS, person_footnotes(found), _body(found))
+    return latex_table(HEADS, person_footnotes(beside), _body(beside))
 
 
-def person_to_json(found: PersonComparison) -> dict[str, Any]:
+def person_to_json(beside: PersonComparison) -> dict[str, Any]:
     """Return plain values for ``json.dumps``."""
-    return asdict(found)
+    return asdict(beside)

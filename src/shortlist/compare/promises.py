@@ -10,12 +10,12 @@ from shortlist.sentences import promise_words
 
 def promises_of(group: Group) -> dict[str, list[Promise]]:
     """Return, by predictor, the promise of each run of a group; of those that were asked for coverage."""
-    found: dict[str, list[Promise]] = {}
+    promises: dict[str, list[Promise]] = {}
     for run in group.runs:
         for key, sets in run.results.sets.items():
             if sets.promise is not None and sets.promise.asked is not None:
-                found.setdefault(key, []).append(sets.promise)
-    return found
+                promises.setdefault(key, []).append(sets.promise)
+    return promises
 
 
 def shared_promise(promises: Sequence[Promise]) -> Promise:
@@ -34,9 +34,9 @@ def kept_words(by_label: Mapping[str, Sequence[Promise]]) -> str:
     A method is named only if chance among calibration and test rows together does not explain one of its
     runs.
     """
-    if not any(promise.level is not None for found in by_label.values() for promise in found):
+    if not any(promise.level is not None for promises in by_label.values() for promise in promises):
         return ""
-    below = {label: sum(promise.is_below for promise in found) for label, found in by_label.items()}
+    below = {label: sum(promise.is_below for promise in promises) for label, promises in by_label.items()}
     named = [
         label if len(by_label[label]) == 1 else f"{label} ({number} of {len(by_label[label])} runs)"
         for label, number in below.items()
@@ -44,8 +44,8 @@ def kept_words(by_label: Mapping[str, Sequence[Promise]]) -> str:
     ]
     if named:
         return f"Below the promise, by more than chance explains: {', '.join(named)}."
-    known = any(promise.measured and promise.measured.p_value is not None for promise in _all(by_label))
-    if not known:
+    measured = any(promise.measured and promise.measured.p_value is not None for promise in _all(by_label))
+    if not measured:
         return "No law is known that would tell chance from a broken promise."
     level = max(promise.level or 0.0 for promise in _all(by_label))
     if all(promise.measured and promise.measured.coverage >= level for promise in _all(by_label)):
@@ -67,4 +67,4 @@ def promise_notes(
 
 
 def _all(by_label: Mapping[str, Sequence[Promise]]) -> Iterable[Promise]:
-    return (promise for found in by_label.values() for promise in found)
+    return (promise for promises in by_label.values() for promise in promises)

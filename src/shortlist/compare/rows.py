@@ -35,7 +35,7 @@ class RowReader:
         return self._numbers[run.path]
 
     def last_time(self, run: Run) -> RowNumbers:
-        """Return the numbers of a run's test rows, and forget them: nobody asks again."""
+        """Return the numbers of a run's test rows, and forget them: they are read once."""
         return (self._numbers.pop(run.path, None) or _measure(run))[0]
 
 
@@ -62,10 +62,10 @@ def compare_over_rows(asked: Sequence[RowQuestion], read: RowReader) -> list[Pai
     Yes-or-no metrics of one run each, over rows, go through McNemar's test; others through the bootstrap, on
     the mean of each row over a group's runs.
     """
-    found = [_test_or_bootstrap(question, read) for question in asked]
-    waiting = [one for one in found if isinstance(one, _Bootstrap)]
+    answers = [_test_or_bootstrap(question, read) for question in asked]
+    waiting = [result for result in answers if isinstance(result, _Bootstrap)]
     results = iter(_run_bootstraps(waiting))
-    return [next(results) if isinstance(one, _Bootstrap) else one for one in found]
+    return [next(results) if isinstance(result, _Bootstrap) else result for result in answers]
 
 
 def _test_or_bootstrap(question: RowQuestion, read: RowReader) -> PairedTest | _Bootstrap | str:
@@ -76,7 +76,7 @@ def _test_or_bootstrap(question: RowQuestion, read: RowReader) -> PairedTest | _
     except Exception as error:  # any file of a run may be amiss, in any way
         return f"no test: {' '.join(str(error).split()) or type(error).__name__}"
     (rows, classes), average = sides[0][0], name.rpartition(".")[2]
-    every = [one for side in sides for one in side]
+    every = [each_run for side in sides for each_run in side]
     if any(not torch.equal(other.target, rows.target) for other, _ in every):
         return "no test: not the same test rows"
     if average in classes.groups and not all(_same_group(average, classes, other) for _, other in every):
@@ -98,18 +98,18 @@ def _same_group(name: str, first: RunClasses, second: RunClasses) -> bool:
 
 def _run_bootstraps(waiting: Sequence[_Bootstrap]) -> list[PairedTest | str]:
     """Test all pairs of the same rows with the same resamples, which are drawn once."""
-    found: dict[int, PairedTest | str] = {}
-    for place, one in enumerate(waiting):
-        if place in found:
+    results_by_place: dict[int, PairedTest | str] = {}
+    for place, bootstrap in enumerate(waiting):
+        if place in results_by_place:
             continue
-        alike = [i for i in range(place, len(waiting)) if _same_rows(one, waiting[i])]
+        alike = [i for i in range(place, len(waiting)) if _same_rows(bootstrap, waiting[i])]
         pairs = [waiting[i].pair for i in alike]
-        results = paired_bootstrap_tests(pairs, one.target, num_classes=one.num_classes)
+        results = paired_bootstrap_tests(pairs, bootstrap.target, num_classes=bootstrap.num_classes)
         for i, result in zip(alike, results, strict=True):
             signed = result._replace(difference=waiting[i].sign * result.difference)
             missing = math.isnan(result.difference)
-            found[i] = "no test: no test rows of these classes" if missing else signed
-    return [found[place] for place in range(len(waiting))]
+            results_by_place[i] = "no test: no test rows of these classes" if missing else signed
+    return [results_by_place[place] for place in range(len(waiting))]
 
 
 def _same_rows(first: _Bootstrap, second: _Bootstrap) -> bool:
@@ -122,8 +122,8 @@ def _measure(run: Run) -> tuple[RowNumbers, RunClasses]:
     rows = measure_rows(scores, target, predictors, num_classes=len(table), shown=run.shown())
     names, groups = group_names(run.recipe.evaluation.count_bins), {}
     if table.counts:
-        own = table.groups(**run.recipe.evaluation.groups)
-        groups = {name: own == number for number, name in enumerate(names)}
+        group_of_class = table.groups(**run.recipe.evaluation.groups)
+        groups = {name: group_of_class == number for number, name in enumerate(names)}
     return rows, RunClasses(len(table), groups)
 
 
@@ -133,9 +133,9 @@ def _column(name: str, rows: RowNumbers) -> Tensor | None:
         return topk_hits(rows.ranks, [1], ties="against")[:, 0]
     if name == "nll":
         return rows.nll if rows.nll.isfinite().all() else None
-    found = re.fullmatch(r"top(\d+)\.\w+", name)
-    if found:
-        return topk_hits(rows.ranks, [int(found[1])], ties="against")[:, 0]
+    match = re.fullmatch(r"top(\d+)\.\w+", name)
+    if match:
+        return topk_hits(rows.ranks, [int(match[1])], ties="against")[:, 0]
     predictor = predictor_of(name)
     if predictor is None:
         return None

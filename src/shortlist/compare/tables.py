@@ -78,11 +78,11 @@ def footnotes(comparison: Comparison) -> list[str]:
             order = f"{', '.join(best.rows)} before {best.second}"
             notes.append(f"{name}: {order}, p = {best.p_value:.2g}, {best.test}: {sign}")
     notes += promise_notes({row.label: row.promises for row in comparison.rows}, _predictors(comparison))
-    found = [one for column in comparison.differences.values() for one in column.values()]
-    if found:
-        tests = dict.fromkeys(one.test for one in found)
+    differences = [difference for column in comparison.differences.values() for difference in column.values()]
+    if differences:
+        tests = dict.fromkeys(difference.test for difference in differences)
         tested = [
-            sum(one.p_value is not None for one in column.values())
+            sum(difference.p_value is not None for difference in column.values())
             for column in comparison.differences.values()
         ]
         notes.append(
@@ -94,8 +94,8 @@ def footnotes(comparison: Comparison) -> list[str]:
 
 def _predictors(comparison: Comparison) -> list[str]:
     """Return the predictors of whose sets a metric is shown."""
-    found = [predictor_of(name) for name in comparison.metrics]
-    return list(dict.fromkeys(name for name in found if name is not None))
+    predictors = [predictor_of(name) for name in comparison.metrics]
+    return list(dict.fromkeys(name for name in predictors if name is not None))
 
 
 def to_rich(comparison: Comparison, *, title: str | None = None) -> Any:
@@ -194,9 +194,9 @@ def to_csv(comparison: Comparison) -> str:
         for name in comparison.metrics:
             metric = row.metrics.get(name, _NONE)
             cells += [metric.value, metric.low, metric.high]
-        for found in comparison.differences.values():
-            one = found.get(row.label)
-            cells += [None, None] if one is None else [one.value, one.p_value]
+        for column in comparison.differences.values():
+            difference = column.get(row.label)
+            cells += [None, None] if difference is None else [difference.value, difference.p_value]
         lines.writerow(cells)
     return text.getvalue()
 
@@ -209,13 +209,13 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         rows.append(
             {"label": row.label, "runs": list(row.runs), "seeds": list(row.seeds)}
             | {"recipe_hash": row.recipe_hash, "metrics": metrics}
-            | {"promises": {key: [one.to_dict() for one in found] for key, found in row.promises.items()}}
+            | {"promises": {key: [entry.to_dict() for entry in items] for key, items in row.promises.items()}}
         )
-    best = {name: asdict(found) for name, found in comparison.best.items()}
+    best = {name: asdict(items) for name, items in comparison.best.items()}
     content = {"metrics": list(comparison.metrics), "rows": rows}
     differences = {
-        name: {label: asdict(one) for label, one in found.items()}
-        for name, found in comparison.differences.items()
+        name: {label: asdict(entry) for label, entry in items.items()}
+        for name, items in comparison.differences.items()
     }
     content |= {"best": best, "baseline": comparison.baseline, "differences": differences}
     return content | {"left_out": dict(comparison.left_out)}

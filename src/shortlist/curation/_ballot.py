@@ -9,7 +9,7 @@ from shortlist._tables import tidy_column
 from shortlist._text import composed
 
 AGAINST = "!none_of_these"
-"""The vote of who looked and says that it is none of the classes of the list: it counts, and never wins."""
+"""The vote "none of these classes": it counts as a vote, and never wins."""
 DIGITS = 9  # weights are compared after rounding to so many digits: sums of the same votes tie in any order
 
 
@@ -171,9 +171,9 @@ def _authors(item: np.ndarray, author: np.ndarray, num_items: int) -> np.ndarray
     """Return the author of each item, -1 if unknown; two different ones are an error."""
     low = np.full(num_items, np.iinfo(np.int64).max)
     high = np.full(num_items, -1, dtype=np.int64)
-    known = author >= 0
-    np.minimum.at(low, item[known], author[known])
-    np.maximum.at(high, item[known], author[known])
+    has_author = author >= 0
+    np.minimum.at(low, item[has_author], author[has_author])
+    np.maximum.at(high, item[has_author], author[has_author])
     if (both := (high >= 0) & (low != high)).any():
         raise ValueError(
             f"author must be the same in all rows of an item, got different ones for {int(both.sum())} items"

@@ -181,7 +181,7 @@ def _placed_by_share(rows: list[Row], kept: list[str], held_out: float, seed: in
     targets = torch.tensor([number[row.class_label] for row in rows], dtype=torch.int64)
     generator = torch.Generator().manual_seed(seed + 1)
     parts = proportional_split(targets, fraction=held_out, generator=generator)
-    part_of = {row: part for part, found in zip(SPLITS, parts, strict=True) for row in found.tolist()}
+    part_of = {row: part for part, part_rows in zip(SPLITS, parts, strict=True) for row in part_rows.tolist()}
     return [replace(row, split=part_of[place]) for place, row in enumerate(rows)]
 
 

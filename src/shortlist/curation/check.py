@@ -104,7 +104,7 @@ def near_pairs(hashes: np.ndarray, *, max_distance: int = 3) -> np.ndarray:
     """
     check_number("max_distance", max_distance, low=0, below=MAX_DISTANCE + 1)
     edges = np.linspace(0, 64, max_distance + 2).astype(int)
-    found = [np.empty((0, 2), dtype=np.int64)]
+    near = [np.empty((0, 2), dtype=np.int64)]
     for low, high in pairwise(edges):
         band = (hashes >> np.uint64(low)) & np.uint64((1 << int(high - low)) - 1)
         order = np.argsort(band, kind="stable")
@@ -116,8 +116,8 @@ def near_pairs(hashes: np.ndarray, *, max_distance: int = 3) -> np.ndarray:
             pairs = np.stack([order[first], order[first + step]], axis=1)
             different = hashes[pairs[:, 0]] ^ hashes[pairs[:, 1]]
             bits = np.unpackbits(different[:, None].view(np.uint8), axis=1).sum(1)
-            found.append(np.sort(pairs[bits <= max_distance], axis=1))
-    return np.unique(np.concatenate(found), axis=0)
+            near.append(np.sort(pairs[bits <= max_distance], axis=1))
+    return np.unique(np.concatenate(near), axis=0)
 
 
 def _groups(keys: Sequence) -> list[list[int]]:

@@ -73,8 +73,8 @@ def contact_sheet(
         for j, index in enumerate(classes):
             left = GAP + j * block
             draw.text((left, top + LABEL_HEIGHT), class_table.ids[index], fill=TEXT, font=font)
-            own = (split.targets == index).nonzero().flatten()
-            chosen = own[torch.randperm(len(own), generator=generator)[:num_images]].tolist()
+            class_rows = (split.targets == index).nonzero().flatten()
+            chosen = class_rows[torch.randperm(len(class_rows), generator=generator)[:num_images]].tolist()
             for n, row in enumerate(chosen):
                 picture = Image.fromarray(_pixels(split, row).numpy()).resize((side, side))
                 sheet.paste(picture, (left + n * (side + GAP), top + 2 * LABEL_HEIGHT))

@@ -151,9 +151,9 @@ def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options
         plantnet300k,
     )
 
-    known = getattr(sets, "DATASETS", {})
-    if name_or_path in known:
-        info = known[name_or_path]
+    datasets = getattr(sets, "DATASETS", {})
+    if name_or_path in datasets:
+        info = datasets[name_or_path]
         if info.needs is not None and info.needs not in options:
             raise ValueError(
                 f"{name_or_path} needs {info.needs}: call it in Python, or give the path of the data "
@@ -166,7 +166,7 @@ def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options
         return info.build(root, **options) if info.on_disk else info.build(**options)
     path = Path(name_or_path)
     if not path.exists():
-        names = ", ".join(sorted(known)) or "none"
+        names = ", ".join(sorted(datasets)) or "none"
         raise FileNotFoundError(f"{name_or_path} is neither a path nor the name of a data set ({names})")
     if path.is_file():
         return image_list(path, root=root, **options)

@@ -73,7 +73,7 @@ def _from_folder(root: Path) -> Iterator[tuple[Row, str]]:
     for outer, genus_by_name in genera_of(class_folders(root)).items():
         folders = {root / outer / name: (name, outer) for name in class_folders(root / outer)}
         if folders and (
-            flat := [one for one in images_below(root / outer) if Path(one).parent == root / outer]
+            flat := [path for path in images_below(root / outer) if Path(path).parent == root / outer]
         ):
             raise ValueError(
                 f"{root / outer} holds both folders and {len(flat)} images: it is neither a class nor a "

@@ -144,8 +144,8 @@ def _was_deleted(source: Path) -> bool:
 
 def sha256_of(path: str | Path) -> str:
     """Return the SHA-256 of a file."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
         while piece := file.read(1 << 20):
-            found.update(piece)
-    return found.hexdigest()
+            digest.update(piece)
+    return digest.hexdigest()

@@ -96,17 +96,17 @@ class _Voters:
     def shares(self) -> np.ndarray:
         """Return the share of votes for each label of each item."""
         places = self._item_of * self._labels + self._label_of
-        found = np.bincount(places, minlength=self._items * self._labels).reshape(self._items, self._labels)
-        return found / found.sum(1, keepdims=True)
+        counts = np.bincount(places, minlength=self._items * self._labels).reshape(self._items, self._labels)
+        return counts / counts.sum(1, keepdims=True)
 
     def errors(self, shares: np.ndarray) -> np.ndarray:
         """Return how often each user says a label, if another is true (users, said, true)."""
-        found = np.zeros((self._people * self._labels, self._labels))
+        counts = np.zeros((self._people * self._labels, self._labels))
         for part in self._parts():
             rows = self._user_of[part] * self._labels + self._label_of[part]
-            np.add.at(found, rows, shares[self._item_of[part]])
-        found = found.reshape(self._people, self._labels, self._labels).clip(_SMALLEST)
-        return found / found.sum(1, keepdims=True)
+            np.add.at(counts, rows, shares[self._item_of[part]])
+        counts = counts.reshape(self._people, self._labels, self._labels).clip(_SMALLEST)
+        return counts / counts.sum(1, keepdims=True)
 
     def posterior(self, priors: np.ndarray, errors: np.ndarray) -> np.ndarray:
         """Return the probability of each label of each item."""
@@ -114,8 +114,8 @@ class _Voters:
         log_errors = np.log(errors)
         for part in self._parts():
             np.add.at(logs, self._item_of[part], log_errors[self._user_of[part], self._label_of[part]])
-        found = np.exp(logs - logs.max(1, keepdims=True))
-        return found / found.sum(1, keepdims=True)
+        weights = np.exp(logs - logs.max(1, keepdims=True))
+        return weights / weights.sum(1, keepdims=True)
 
     def _parts(self) -> list[slice]:
         return [

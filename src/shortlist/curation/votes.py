@@ -205,10 +205,10 @@ class _Formula:
             require_number("machine_weight", self.machine_weight, low=0.0)
 
     def user_weights(self, n_u: np.ndarray, people: np.ndarray) -> np.ndarray:
-        found = n_u**self.alpha - n_u**self.beta + self.b0
+        weights = n_u**self.alpha - n_u**self.beta + self.b0
         if self.machine_weight is not None:
-            found[people == self.machine] = self.machine_weight
-        return found
+            weights[people == self.machine] = self.machine_weight
+        return weights
 
     def are_valid(self, weights: np.ndarray, totals: np.ndarray, *, low: float = 0.0) -> np.ndarray:
         """Whether weights are enough, as numbers and as shares of totals, which must exceed ``low`` too."""
@@ -246,8 +246,8 @@ def _adapt(
 
 def _confirmed(ballot: Ballot, decision: Decision, formula: _Formula) -> tuple[np.ndarray, np.ndarray]:
     """Return users and labels of the votes that the others alone make valid, with more than half of them."""
-    item_of, own = ballot.item_of, decision.user_weights[ballot.user_of]
-    others, all_others = decision.weights[item_of] - own, decision.totals[item_of] - own
+    item_of, voter_weights = ballot.item_of, decision.user_weights[ballot.user_of]
+    others, all_others = decision.weights[item_of] - voter_weights, decision.totals[item_of] - voter_weights
     confirmed = formula.are_valid(others, all_others, low=0.5)
     confirmed &= ballot.label_of == decision.winner[item_of]
     return ballot.user_of[confirmed], ballot.label_of[confirmed]
@@ -300,17 +300,17 @@ def read_votes(path: str | Path) -> dict[str, Any]:
     except ValueError as error:
         if "has no column 'item'" not in str(error) or "task" not in str(error):
             raise
-    found = read_columns(path, ["task", "worker", "label"], gaps=True)
-    return {"item": found["task"], "user": found["worker"], "label": found["label"]}
+    columns = read_columns(path, ["task", "worker", "label"], gaps=True)
+    return {"item": columns["task"], "user": columns["worker"], "label": columns["label"]}
 
 
-def save_consensus(path: str | Path, found: ConsensusLabels) -> None:
+def save_consensus(path: str | Path, votes: ConsensusLabels) -> None:
     """Write items, labels, weights, validity, agreement and number of votes as ``.csv`` or ``.parquet``."""
-    columns = {"item": found.items, "label": found.labels, "weight": found.weights, "valid": found.valid}
-    write_columns(path, columns | {"agreement": found.agreement, "votes": found.votes})
+    columns = {"item": votes.items, "label": votes.labels, "weight": votes.weights, "valid": votes.valid}
+    write_columns(path, columns | {"agreement": votes.agreement, "votes": votes.votes})
 
 
-def save_users(path: str | Path, found: ConsensusLabels) -> None:
+def save_users(path: str | Path, votes: ConsensusLabels) -> None:
     """Write users with their weights, numbers of species and numbers of votes as ``.csv`` or ``.parquet``."""
-    columns = {"user": found.users, "weight": found.user_weights, "species": found.user_species}
-    write_columns(path, columns | {"votes": found.user_votes})
+    columns = {"user": votes.users, "weight": votes.user_weights, "species": votes.user_species}
+    write_columns(path, columns | {"votes": votes.user_votes})

@@ -207,6 +207,6 @@ def _keys(source: Source) -> np.ndarray:
 def _spread(rows: NewRows, most: int) -> NewRows:
     kept = []
     for class_index in np.unique(rows.classes):
-        own = np.flatnonzero(rows.classes == class_index)
-        kept.append(own[farthest_points(torch.from_numpy(rows.vectors[own]), most)])
+        class_rows = np.flatnonzero(rows.classes == class_index)
+        kept.append(class_rows[farthest_points(torch.from_numpy(rows.vectors[class_rows]), most)])
     return rows.take(np.concatenate(kept)) if kept else rows

@@ -24,8 +24,8 @@ def id_of(class_index: int, digest: bytes) -> str:
 
 def parse_id(image_id: str) -> tuple[int, bytes] | None:
     """Return the class and the digest of an id; ``None`` if it is no id."""
-    found = _ID.fullmatch(image_id)
-    return None if found is None else (int(found[1]), bytes.fromhex(found[2]))
+    match = _ID.fullmatch(image_id)
+    return None if match is None else (int(match[1]), bytes.fromhex(match[2]))
 
 
 class Piece(NamedTuple):
@@ -42,12 +42,12 @@ class Contents:
     Args:
         folder: The folder of the index.
         manifest: Its manifest.
-        known: Segments that are open already, by name.
+        ready: Segments that are open already, by name.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, known: Mapping[str, Segment]) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, ready: Mapping[str, Segment]) -> None:
         self.folder, self.manifest = folder, manifest
-        self.segments = [_opened(folder, record, manifest, known) for record in manifest.segments]
+        self.segments = [_opened(folder, record, manifest, ready) for record in manifest.segments]
         # all slices of all segments in the order of their classes: one search finds those of a class
         places = [(number, len(segment.classes)) for number, segment in enumerate(self.segments)]
         classes = np.concatenate([_NONE, *(segment.classes for segment in self.segments)])
@@ -61,13 +61,13 @@ class Contents:
 
     def _dead(self) -> dict[tuple[int, int], np.ndarray]:
         """Return the places of the deleted images, by number of segment and slot."""
-        found: dict[tuple[int, int], list[int]] = {}
+        dead: dict[tuple[int, int], list[int]] = {}
         for entry in self.deleted[~self.deleted["purged"]]:
             for number, slot in self._slices(int(entry["class"])):
                 place = self.segments[number].find(slot, bytes(entry["digest"]))
                 if place is not None:
-                    found.setdefault((number, slot), []).append(place)
-        return {key: np.unique(places) for key, places in found.items()}
+                    dead.setdefault((number, slot), []).append(place)
+        return {key: np.unique(places) for key, places in dead.items()}
 
     def _counts(self) -> np.ndarray:
         counts = np.zeros(self.manifest.num_classes, dtype=np.int64)
@@ -125,14 +125,14 @@ class Contents:
         return sums / counts[:, None].clamp_min(1)
 
 
-def _opened(folder: Path, record: SegmentRecord, manifest: Manifest, known: Mapping[str, Segment]) -> Segment:
-    segment = known.get(record.name)
+def _opened(folder: Path, record: SegmentRecord, manifest: Manifest, ready: Mapping[str, Segment]) -> Segment:
+    segment = ready.get(record.name)
     if segment is not None and segment.record == record:
         return segment
     return Segment(folder, record, manifest.dimension)
 
 
-def open_contents(folder: Path, known: Mapping[str, Segment] | None = None) -> Contents:
+def open_contents(folder: Path, ready: Mapping[str, Segment] | None = None) -> Contents:
     """Open what the manifest of a folder names.
 
     A file that is gone because another process wrote a new manifest in the meantime is looked for there.
@@ -143,7 +143,7 @@ def open_contents(folder: Path, known: Mapping[str, Segment] | None = None) -> C
     manifest = read_manifest(folder)
     while True:
         try:
-            return Contents(folder, manifest, known or {})
+            return Contents(folder, manifest, ready or {})
         except FileNotFoundError as error:
             newer = read_manifest(folder)
             if newer == manifest:

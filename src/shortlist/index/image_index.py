@@ -88,8 +88,8 @@ class ImageIndex:
             index.check_model(model)
         return index
 
-    def _open(self, known: Mapping[str, Segment]) -> Contents:
-        contents = open_contents(self.folder, known)
+    def _open(self, ready: Mapping[str, Segment]) -> Contents:
+        contents = open_contents(self.folder, ready)
         if not contents.manifest.whole:
             raise ImageIndexError(
                 f"{self.folder} is not finished: shortlist index was stopped, or is still running. "
@@ -112,8 +112,8 @@ class ImageIndex:
         stamp = self._new_stamp()
         if stamp is not None and stamp == self._stamp:
             return False
-        known = {segment.path.name: segment for segment in self._contents.segments}
-        self._contents = self._open(known)  # in one step: other threads have the old contents or the new
+        ready = {segment.path.name: segment for segment in self._contents.segments}
+        self._contents = self._open(ready)  # in one step: other threads have the old contents or the new
         self._stamp = stamp
         return True
 
@@ -177,10 +177,10 @@ class ImageIndex:
         """
         contents = self._contents
         queries = self._queries(features, contents)
-        known = contents.class_means[torch.from_numpy(contents.counts > 0)]
-        if not len(known):
+        means = contents.class_means[torch.from_numpy(contents.counts > 0)]
+        if not len(means):
             raise ImageIndexError(f"{self.folder} has no images: there are no class means")
-        return 1 - (queries @ unit_vectors(known).T).amax(1)
+        return 1 - (queries @ unit_vectors(means).T).amax(1)
 
     def thumbnail(self, image_id: str) -> bytes:
         """Return the thumbnail of an image, a JPEG whose longest side is at most 320 pixels.
@@ -190,10 +190,10 @@ class ImageIndex:
             ImageIndexError: If it is damaged.
         """
         parsed = parse_id(image_id)
-        found = None if parsed is None else self._contents.find(*parsed)
-        if found is None:
+        place_of_image = None if parsed is None else self._contents.find(*parsed)
+        if place_of_image is None:
             raise KeyError(image_id)
-        segment, slot, place = found
+        segment, slot, place = place_of_image
         return segment.thumbnail(slot, place)
 
     def verify(self) -> list[str]:
@@ -221,9 +221,9 @@ class ImageIndex:
         return unit_vectors(features)
 
     def _best(self, contents: Contents, queries: Tensor, class_index: int, limit: int) -> list[SimilarImage]:
-        found = [entry for piece in contents.pieces(class_index) for entry in _best_of(piece, queries, limit)]
-        found.sort(key=lambda entry: entry[:2])
-        return [_image(class_index, *entry) for entry in found[:limit]]
+        best = [entry for piece in contents.pieces(class_index) for entry in _best_of(piece, queries, limit)]
+        best.sort(key=lambda entry: entry[:2])
+        return [_image(class_index, *entry) for entry in best[:limit]]
 
 
 def _best_of(piece: Piece, queries: Tensor, limit: int) -> list[tuple[float, bytes, Segment, int, int]]:
@@ -245,6 +245,6 @@ def _image(
     class_index: int, negative: float, digest: bytes, segment: Segment, slot: int, place: int
 ) -> SimilarImage:
     about: Any = segment.about(slot, place)
-    known = {name: about[name] for name in _ABOUT if name in about}
+    fields = {name: about[name] for name in _ABOUT if name in about}
     similarity = min(1.0, max(-1.0, -negative))  # of float16 vectors, whose length is nearly 1
-    return SimilarImage(id_of(class_index, digest), class_index, similarity, **known)
+    return SimilarImage(id_of(class_index, digest), class_index, similarity, **fields)

@@ -75,9 +75,9 @@ def read_manifest(folder: str | Path) -> Manifest:
     except (ValueError, OSError) as error:
         raise ImageIndexError(str(error)) from error
     try:
-        found = content.pop("format", None)
-        if found != FORMAT:
-            raise ValueError(f"its format is {found!r}, not {FORMAT!r}")
+        version = content.pop("format", None)
+        if version != FORMAT:
+            raise ValueError(f"its format is {version!r}, not {FORMAT!r}")
         content["segments"] = tuple(map(SegmentRecord.from_dict, content["segments"]))
         manifest = Manifest(**content)
         _check(manifest)

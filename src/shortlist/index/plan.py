@@ -100,11 +100,11 @@ def _chunks(classes: np.ndarray, new: np.ndarray, size: int) -> Iterator[np.ndar
 
 def _candidates(classes: np.ndarray, rows: np.ndarray, most: int) -> np.ndarray:
     """Draw at most so many rows of each class, always the same ones."""
-    found = []
+    kept = []
     for class_index in np.unique(classes):
-        own = rows[classes == class_index]
-        if len(own) > most:
-            drawn = torch.randperm(len(own), generator=torch.Generator().manual_seed(0))[:most]
-            own = own[drawn.sort().values.numpy()]
-        found.append(own)
-    return np.concatenate(found)
+        class_rows = rows[classes == class_index]
+        if len(class_rows) > most:
+            drawn = torch.randperm(len(class_rows), generator=torch.Generator().manual_seed(0))[:most]
+            class_rows = class_rows[drawn.sort().values.numpy()]
+        kept.append(class_rows)
+    return np.concatenate(kept)

@@ -125,11 +125,11 @@ class SegmentRecord:
             "about": self.about_bytes,
             "thumbnails": self.thumbnail_bytes,
         }
-        found, start = {}, 0
+        sections, start = {}, 0
         for name, size in sizes.items():
-            found[name] = (start, start + size)
+            sections[name] = (start, start + size)
             start += -(-size // _ALIGNMENT) * _ALIGNMENT
-        return found | {"end": (start, start)}
+        return sections | {"end": (start, start)}
 
 
 def write_segment(path: Path, rows: NewRows, seen: np.ndarray) -> SegmentRecord:
@@ -223,10 +223,10 @@ class Segment:
         return self._bytes[start:stop]
 
     def _checked_section(self, name: str, check: int) -> np.ndarray:
-        found = self._section(name)
-        if zlib.crc32(found.data) != check:
+        section = self._section(name)
+        if zlib.crc32(section.data) != check:
             raise self._damaged(f"its {name} has another checksum")
-        return found
+        return section
 
     def _damaged(self, reason: str) -> ImageIndexError:
         return ImageIndexError(
@@ -254,9 +254,9 @@ class Segment:
 
     def find(self, slot: int, digest: bytes) -> int | None:
         """Return the place of an image among those of a class; ``None`` if it is not there."""
-        known = self.digests(slot)
-        place = int(np.searchsorted(known, np.bytes_(digest)))
-        return place if place < len(known) and known[place] == digest.rstrip(b"\0") else None
+        digests = self.digests(slot)
+        place = int(np.searchsorted(digests, np.bytes_(digest)))
+        return place if place < len(digests) and digests[place] == digest.rstrip(b"\0") else None
 
     def about_bytes(self, slot: int, place: int) -> bytes:
         """Return what is known about an image, as it is in the file."""
@@ -279,15 +279,15 @@ class Segment:
         row = int(self.starts[slot]) + place
         ends = self._columns[f"{name}_end"]
         start, stop = int(ends[row - 1]) if row else 0, int(ends[row])
-        found = self._section("thumbnails" if name == "thumbnail" else name)[max(0, start) : stop].tobytes()
-        if zlib.crc32(found) != self._columns[f"{name}_check"][row]:
+        packed = self._section("thumbnails" if name == "thumbnail" else name)[max(0, start) : stop].tobytes()
+        if zlib.crc32(packed) != self._columns[f"{name}_check"][row]:
             raise self._damaged(f"the {name} of an image of class {self.classes[slot]} has another checksum")
-        return found
+        return packed
 
     def sums(self) -> Tensor:
         """Return the sum of the vectors of each class (classes, d), float32."""
-        found = self._checked_section("sums", self.record.sums_check)
-        return torch.from_numpy(found.view("<f4").reshape(-1, self.dimension))
+        section = self._checked_section("sums", self.record.sums_check)
+        return torch.from_numpy(section.view("<f4").reshape(-1, self.dimension))
 
     def seen(self) -> np.ndarray:
         """Return the keys of the rows that the images were chosen from (s,), uint64, ascending."""

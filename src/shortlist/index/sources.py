@@ -82,13 +82,13 @@ class FileSource:
         rows: The images, and what is known about them.
         classes: Class index of each (n,), int64.
         prepare: Function from an RGB Pillow image to an input of the network.
-        known: Function from the path of an image to what is known about it, if the rows do not say it.
+        describe: Function from the path of an image to what is known about it, if the rows do not say it.
     """
 
     rows: Rows
     classes: Tensor
     prepare: Callable[["Image.Image"], Tensor]
-    known: About | None = None
+    describe: About | None = None
 
     def key(self, row: int) -> int:
         """Return a number from path, size and time of change."""
@@ -129,7 +129,9 @@ class FileSource:
 
     def about(self, row: int) -> Mapping[str, str]:
         """Return what is known about an image."""
-        return self.rows.about_row(row) if self.known is None else self.known(str(self.rows.address(row)))
+        return (
+            self.rows.about_row(row) if self.describe is None else self.describe(str(self.rows.address(row)))
+        )
 
     def take(self, rows: Sequence[int]) -> "FileSource":
         """Return some rows, with absolute paths and what is known about them."""

@@ -19,11 +19,11 @@ def thumbnail(image: "Image.Image") -> bytes:
     """
     from PIL import Image, ImageOps
 
-    with suppress(Exception):  # what a damaged note on the camera's position fails with, nobody knows
+    with suppress(Exception):  # a damaged note on the camera's position may raise anything
         image = ImageOps.exif_transpose(image)
     image = image.convert("L" if image.mode == "L" else "RGB")
     image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS, reducing_gap=3.0)
-    image.info = {}  # of which the writer would take comments and color profiles
+    image.info = {}  # else comments and color profiles would be written too
     written = io.BytesIO()
     small = max(image.size) <= _SMALL
     image.save(written, "JPEG", quality=95 if small else 85, subsampling=0 if small else 2, optimize=True)

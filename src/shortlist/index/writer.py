@@ -149,8 +149,8 @@ class IndexWriter:
     def _entries(self, keys: list[tuple[int, bytes]]) -> np.ndarray:
         """Return which entries of the list of deleted images are of these (class, digest)."""
         wanted = {(class_index, digest.rstrip(b"\0")) for class_index, digest in keys}
-        found = [(int(e["class"]), bytes(e["digest"])) in wanted for e in self.contents.deleted]
-        return np.array(found, dtype=bool)
+        is_wanted = [(int(e["class"]), bytes(e["digest"])) in wanted for e in self.contents.deleted]
+        return np.array(is_wanted, dtype=bool)
 
     def _check(self, rows: NewRows) -> None:
         dimension = self.manifest.dimension or rows.vectors.shape[-1]
@@ -192,8 +192,8 @@ class IndexWriter:
 
     def _replace(self, manifest: Manifest) -> None:
         manifest.write(self.folder)
-        known = {segment.path.name: segment for segment in self.contents.segments}
-        self.contents = open_contents(self.folder, known)
+        ready = {segment.path.name: segment for segment in self.contents.segments}
+        self.contents = open_contents(self.folder, ready)
         self._remove_unnamed()
 
     def _remove_unnamed(self) -> None:
@@ -212,8 +212,8 @@ def _check_folder(folder: Path, *, may_make: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise ImageIndexError(f"{folder} is not an index of images: it is a file")
     if not (folder / NAME).exists():
-        found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-        others = [name for name in found if name != ".lock" and not is_temporary(name)]
+        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        others = [name for name in names if name != ".lock" and not is_temporary(name)]
         if others:
             what = f"it has no {NAME}, but {others[0]}"
             raise ImageIndexError(f"{folder} is not an index of images: {what}")

@@ -57,16 +57,16 @@ def _blocks(scores: Tensor) -> list[slice]:
 
 def _needs_other_gradients(value: Tensor, leaf: Tensor) -> bool:
     """Return whether anything but the scores wants a gradient, such as a margin that is learned."""
-    found: list[Any] = [value.grad_fn]
+    pending: list[Any] = [value.grad_fn]
     seen = set()
-    while found:
-        node = found.pop()
+    while pending:
+        node = pending.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         if getattr(node, "variable", leaf) is not leaf:
             return True
-        found += [inner for inner, _ in node.next_functions]
+        pending += [inner for inner, _ in node.next_functions]
     return False
 
 

@@ -43,20 +43,20 @@ def distribution_by_class(
                 [1.0000, 0.0000]], dtype=torch.float64)
     """
     if level == "class":
-        own = list(table.names)
+        groups = list(table.names)
     elif level == "frequency":
         counts = table.class_counts.tolist()
-        own = ["few" if n < _FEW else "many" if n > _MANY else "medium" for n in counts]
+        groups = ["few" if n < _FEW else "many" if n > _MANY else "medium" for n in counts]
     else:
         number, names = table.parent_index(level)
-        own = [names[i] for i in number.tolist()]
-    known = {"few", "medium", "many"} if level == "frequency" else set(own)
+        groups = [names[i] for i in number.tolist()]
+    group_names = {"few", "medium", "many"} if level == "frequency" else set(groups)
     for name in named:
-        if name not in known:
-            shown = ", ".join(sorted(known)[:8])
+        if name not in group_names:
+            shown = ", ".join(sorted(group_names)[:8])
             raise ValueError(f"distribution must name what is at the level {level} ({shown}), got {name!r}")
     length = max(len(chances) for chances in (default, *named.values()))
     rows = [
-        [*chances, *([0.0] * (length - len(chances)))] for chances in (named.get(n, default) for n in own)
+        [*chances, *([0.0] * (length - len(chances)))] for chances in (named.get(n, default) for n in groups)
     ]
     return torch.tensor(rows, dtype=torch.float64)

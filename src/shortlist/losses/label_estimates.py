@@ -62,8 +62,8 @@ class LabelEstimates(nn.Module):
         if dtype not in _TYPES:
             raise ValueError(f"dtype must be one of {', '.join(map(str, _TYPES))}, got {dtype}")
         if len(target) and not (0 <= int(target.min()) and int(target.max()) < num_classes):
-            found = f"{int(target.min())} to {int(target.max())}"
-            raise ValueError(f"target must be in [0, {num_classes}), got {found}")
+            label_range = f"{int(target.min())} to {int(target.max())}"
+            raise ValueError(f"target must be in [0, {num_classes}), got {label_range}")
         target = target.cpu()  # the table is drawn there, and moved with the module
         table = torch.empty(len(target), num_classes, dtype=dtype)
         for rows in torch.arange(len(target)).split(4096):  # in parts: no second table is ever held

@@ -108,18 +108,18 @@ class _Mirror(torch.autograd.Function):
         p, q = torch.sigmoid(logits), torch.sigmoid(estimates)
         value, gradients = logits.new_zeros(()), []
         guarded, rest, scratch = (torch.empty_like(p) for _ in range(3))  # few tensors, used again
-        for own, other in ((p, q), (q, p)):
-            torch.add(own, _GUARD, out=guarded)
-            torch.sub(1 + _GUARD, own, out=rest)
+        for estimate, other in ((p, q), (q, p)):
+            torch.add(estimate, _GUARD, out=guarded)
+            torch.sub(1 + _GUARD, estimate, out=rest)
             slope = guarded.log()
             fit = total(torch.log(rest, out=scratch).lerp_(slope, other)) + total(slope.gather(1, target))
-            off = global_sum_of(total(own)) / count - k
+            off = global_sum_of(total(estimate)) / count - k
             value = value - 0.5 * global_sum_of(fit) / (count * c) + 0.5 * size_weight * (off / c).square()
             torch.sub(1, other, out=slope).div_(rest).sub_(torch.div(other, guarded, out=scratch))
             slope.scatter_add_(1, target, -1 / guarded.gather(1, target))
             share = num_processes() / count
             slope.mul_(0.5 * share / c).add_(size_weight * off * share / c**2)
-            slope.mul_(torch.sub(1, own, out=scratch).mul_(own))
+            slope.mul_(torch.sub(1, estimate, out=scratch).mul_(estimate))
             gradients.append(slope if all_count else slope.masked_fill_(~counted, 0))
         ctx.save_for_backward(*gradients)
         return value

@@ -55,15 +55,15 @@ def aggregate(results: Sequence[Results], *, level: float = 0.95) -> Aggregate:
         if len(numbers) < len(runs):
             metrics[name] = Estimate(None)
         else:
-            by_rows = [run[name] for run in runs] if all(one.level == level for one in results) else []
+            by_rows = [run[name] for run in runs] if all(each.level == level for each in results) else []
             metrics[name] = interval_of_rows(mean_with_interval(numbers, level=level), by_rows)
     return Aggregate(len(runs), level, metrics)
 
 
 def interval_of_rows(mean: Estimate, runs: Sequence[Estimate]) -> Estimate:
     """Return the widest interval of the runs for a mean over runs that are all the same."""
-    lows = [one.low for one in runs if one.low is not None]
-    highs = [one.high for one in runs if one.high is not None]
+    lows = [estimate.low for estimate in runs if estimate.low is not None]
+    highs = [estimate.high for estimate in runs if estimate.high is not None]
     if mean.low is None or mean.low != mean.high or not lows or not highs:
         return mean
     return Estimate(mean.value, min(lows), max(highs))

@@ -57,22 +57,22 @@ def resample_each(
         num_resamples: Number of resamples b.
         generator: Random generator of the draws.
     """
-    n, found = len(target), [_room(one, num_resamples) for one in asked]
-    pieces = [list(_pieces(one, target)) for one in asked]
+    n, all_means = len(target), [_room(columns, num_resamples) for columns in asked]
+    pieces = [list(_pieces(columns, target)) for columns in asked]
     block = max(_FEWEST, _BLOCK // n)
     for start in range(0, num_resamples, block):
         some = slice(start, min(start + block, num_resamples))
         drawn, rows = _draw(target, num_classes, some.stop - start, generator)
-        for means, one, own in zip(found, asked, pieces, strict=True):
-            for part, sums in zip(means, _means_of(drawn, rows, one, own, target), strict=True):
+        for means, columns, column_pieces in zip(all_means, asked, pieces, strict=True):
+            for part, sums in zip(means, _means_of(drawn, rows, columns, column_pieces, target), strict=True):
                 part[some] = sums
-    return [_clamped(means, one.values) for means, one in zip(found, asked, strict=True)]
+    return [_clamped(means, columns.values) for means, columns in zip(all_means, asked, strict=True)]
 
 
-def _pieces(one: Columns, target: Tensor) -> Iterator[tuple[int, Tensor]]:
+def _pieces(columns: Columns, target: Tensor) -> Iterator[tuple[int, Tensor]]:
     """Yield the rows of each group, some at a time so that their weights stay in the cache."""
-    of_rows = one.groups[target].clamp_max(one.num_groups)
-    for group in range(one.num_groups + 1):
+    of_rows = columns.groups[target].clamp_max(columns.num_groups)
+    for group in range(columns.num_groups + 1):
         yield from ((group, rows) for rows in (of_rows == group).nonzero().squeeze(1).split(_ROWS))
 
 
@@ -83,31 +83,31 @@ def _draw(
     n = len(target)
     drawn = torch.empty(number, n, dtype=torch.int16)
     rows = torch.empty(number, num_classes, dtype=torch.float64)
-    for one, of_classes in zip(drawn, rows, strict=True):
+    for counts, of_classes in zip(drawn, rows, strict=True):
         times = torch.bincount(torch.randint(n, (n,), generator=generator), minlength=n)
-        one.copy_(times)
+        counts.copy_(times)
         of_classes.copy_(torch.zeros(num_classes, dtype=torch.int64).index_add_(0, target, times))
     return drawn, rows
 
 
 def _means_of(
-    drawn: Tensor, rows: Tensor, one: Columns, pieces: Sequence[tuple[int, Tensor]], target: Tensor
+    drawn: Tensor, rows: Tensor, columns: Columns, pieces: Sequence[tuple[int, Tensor]], target: Tensor
 ) -> Resamples:
     """Compute the means of some columns over rows that are drawn so often (b, n), rows (b, c) of a class."""
-    means, present = _room(one, len(drawn), zeros=True), (rows > 0).double()
-    by_level = [parent_weights(present, parent) for parent in one.parents]
+    means, present = _room(columns, len(drawn), zeros=True), (rows > 0).double()
+    by_level = [parent_weights(present, parent) for parent in columns.parents]
     for group, some in pieces:
-        classes, values = target[some], one.values[some]
+        classes, values = target[some], columns.values[some]
         weights = drawn[:, some].double()
         means.micro.addmm_(weights, values)
         weights /= rows[:, classes].clamp_min(1)
         sums = weights @ values
         means.macro.add_(sums)
-        if group < one.num_groups:
+        if group < columns.num_groups:
             means.groups[:, group].add_(sums)
         for level, parents in enumerate(by_level):
             means.parents[:, level].add_((weights * parents[:, classes]) @ values)
-    in_group = (one.groups[:, None] == torch.arange(one.num_groups)).double()  # (c, g)
+    in_group = (columns.groups[:, None] == torch.arange(columns.num_groups)).double()  # (c, g)
     return Resamples(
         means.micro / len(target),
         means.macro / present.sum(1, keepdim=True),
@@ -133,10 +133,10 @@ def parent_weights(present: Tensor, parent: Tensor) -> Tensor:
     return present / (classes[..., parent].clamp_min(1) * parents)
 
 
-def _room(one: Columns, num_resamples: int, *, zeros: bool = False) -> Resamples:
-    m = one.values.shape[1]
-    shapes = ((m,), (m,), (one.num_groups, m), (len(one.parents), m))
-    make = one.values.new_zeros if zeros else one.values.new_empty
+def _room(columns: Columns, num_resamples: int, *, zeros: bool = False) -> Resamples:
+    m = columns.values.shape[1]
+    shapes = ((m,), (m,), (columns.num_groups, m), (len(columns.parents), m))
+    make = columns.values.new_zeros if zeros else columns.values.new_empty
     return Resamples(*(make(num_resamples, *shape) for shape in shapes))
 
 
@@ -150,8 +150,8 @@ def interval(draws: Tensor, level: float) -> tuple[Tensor, Tensor]:
     """Return the percentiles of the resamples (b, ...) that cut equal shares on both sides, without NaN."""
     ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=draws.dtype)
     columns = draws.reshape(len(draws), math.prod(draws.shape[1:]))
-    found = columns.new_empty(2, columns.shape[1])
+    bounds = columns.new_empty(2, columns.shape[1])
     for i, column in enumerate(columns.T):  # one by one, as quantile() takes 16M numbers at most
-        found[:, i] = column.nanquantile(ends)
-    low, high = found.view(2, *draws.shape[1:])
+        bounds[:, i] = column.nanquantile(ends)
+    low, high = bounds.view(2, *draws.shape[1:])
     return low, high

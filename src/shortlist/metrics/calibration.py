@@ -65,8 +65,8 @@ def calibration_sums(
 
 def sums_of_bins(confidence: Tensor, correct: Tensor, counted: Tensor, bins: int) -> CalibrationSums:
     """Compute the sums of each bin from confidences (n,), which may be NaN, and right first guesses (n,)."""
-    known = ~confidence.isnan()
-    rows = counted & known
+    has_confidence = ~confidence.isnan()
+    rows = counted & has_confidence
     confidence = torch.where(rows, confidence, 0.0)
     index = (confidence * bins).long().clamp(0, bins - 1)
     zeros = confidence.new_zeros(bins)
@@ -74,7 +74,7 @@ def sums_of_bins(confidence: Tensor, correct: Tensor, counted: Tensor, bins: int
         rows.new_zeros(bins, dtype=torch.int64).index_add_(0, index, rows.long()),
         zeros.index_add(0, index, (correct * rows).double()),
         zeros.index_add(0, index, confidence),
-        (counted & ~known).sum(),
+        (counted & ~has_confidence).sum(),
     )
 
 

@@ -31,9 +31,9 @@ def confused_within(
     mistakes = int(wrong.sum())
     if not mistakes:
         return dict.fromkeys(parents, Estimate(None))
-    found = {}
+    estimates = {}
     for name, parent in parents.items():
         within = int((parent[guess[wrong]] == parent[target[wrong]]).sum())
         ends = () if level is None else clopper_pearson(within, mistakes, level=level)
-        found[name] = Estimate(within / mistakes, *ends)
-    return found
+        estimates[name] = Estimate(within / mistakes, *ends)
+    return estimates

@@ -196,10 +196,10 @@ def _check_activations(scores: Tensor, predictors: Mapping[str, Predictor], acti
         if isinstance(predictor, SetPredictor)
         and (predictor.needs_calibration or predictor.adds_probabilities)
     }
-    for whose, one in asked.items():
-        if one == "none":
+    for whose, kind in asked.items():
+        if kind == "none":
             refuse_logits(scores, whose=whose)
-    by_softmax = [whose for whose, one in {"evaluate": activation, **asked}.items() if one == "softmax"]
+    by_softmax = [whose for whose, kind in {"evaluate": activation, **asked}.items() if kind == "softmax"]
     if by_softmax and rows_are_probabilities(scores):
         warn_of_probabilities(", ".join(by_softmax))
 
@@ -210,9 +210,9 @@ def _columns(rows: RowNumbers, ks: Sequence[int], ties: Ties, c: int) -> dict[st
     hits = topk_hits(rows.ranks, every, ties=ties)
     columns = {f"top {k}": hits[:, i] for i, k in enumerate(every)}
     columns["area"] = curve_area_of_rows(rows.ranks, c)
-    known = ~rows.nll.isnan()
-    columns |= {"known": known}
-    columns |= {name: torch.where(known, getattr(rows, name), 0.0) for name in ("nll", "brier")}
+    has_loss = ~rows.nll.isnan()
+    columns |= {"known": has_loss}
+    columns |= {name: torch.where(has_loss, getattr(rows, name), 0.0) for name in ("nll", "brier")}
     for name, sizes in rows.sizes.items():
         columns |= {f"hit {name}": rows.hits[name], f"size {name}": sizes, f"empty {name}": sizes == 0}
         columns[f"single {name}"] = rows.hits[name] & (sizes == 1)
@@ -249,8 +249,8 @@ def _score_results(
 
 def _calibration(rows: RowNumbers, bins: int) -> tuple[Estimate, ReliabilityBins]:
     """Compute the calibration error; it has no interval, since resamples are biased to larger errors."""
-    known = ~rows.confidence.isnan()
-    sums = sums_of_bins(rows.confidence, rows.right, known, bins)
+    has_confidence = ~rows.confidence.isnan()
+    sums = sums_of_bins(rows.confidence, rows.right, has_confidence, bins)
     counts = sums.counts.double()
     shares = [
         tuple(estimate(share).value for share in part / counts) for part in (sums.correct, sums.confidence)
@@ -281,8 +281,8 @@ def _set_results(
     asked = None if promise is None else promise.asked
     by_group = {}
     if classes.groups is not None:
-        own = classes.groups[rows.target]
-        by_group = {group: sizes[own == number] for number, group in enumerate(classes.group_names)}
+        row_groups = classes.groups[rows.target]
+        by_group = {group: sizes[row_groups == number] for number, group in enumerate(classes.group_names)}
     worst, of_worst = worst_classes(hits, counts, num_worst=num_worst)
     return SetResults(
         coverage=coverage,

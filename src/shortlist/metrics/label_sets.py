@@ -91,13 +91,13 @@ def measure_label_sets(
     check_label_sets(labels, scores)
     true_sizes = labels.bool().sum(1)
     made = {"at_true": top_sets(scores, true_sizes)}
-    found = {}
+    values = {}
     if sizes is not None:
         made["at_predicted"] = top_sets(scores, sizes)
-        found["size.exact"] = float((sizes == true_sizes).double().mean())
-        found["size.error"] = float((sizes - true_sizes).abs().double().mean())
+        values["size.exact"] = float((sizes == true_sizes).double().mean())
+        values["size.error"] = float((sizes - true_sizes).abs().double().mean())
     if threshold is not None:
         made["above_threshold"] = scores > threshold
     for how, sets in made.items():
-        found |= {f"{how}.{name}": value for name, value in label_set_metrics(sets, labels).items()}
-    return found
+        values |= {f"{how}.{name}": value for name, value in label_set_metrics(sets, labels).items()}
+    return values

@@ -29,16 +29,16 @@ def default_metrics() -> list[str]:
 
 def check_metric(name: str, predictors: Collection[str]) -> None:
     """Require the name of a metric that results with these predictors can have."""
-    known = [f"top{k}.{average}" for k in (1, 3, 5, 10) for average in _AVERAGES]
-    known += [*PLAIN, *_LABEL_SETS]
+    names = [f"top{k}.{average}" for k in (1, 3, 5, 10) for average in _AVERAGES]
+    names += [*PLAIN, *_LABEL_SETS]
     for predictor in predictors:
-        known += [f"sets.{predictor}.{part}.{mean}" for part in ("coverage", "size") for mean in _AVERAGES]
-        known += [f"sets.{predictor}.{part}" for part in _OF_SETS]
+        names += [f"sets.{predictor}.{part}.{mean}" for part in ("coverage", "size") for mean in _AVERAGES]
+        names += [f"sets.{predictor}.{part}" for part in _OF_SETS]
     any_k = re.fullmatch(rf"top[1-9]\d*\.(?:{'|'.join(_AVERAGES)}|{_BINS})", name)
     of_sets = re.fullmatch(rf"sets\.(.+)\.(?:{_BY_LEVEL}|(?:coverage|size)\.{_BINS})", name)
     plain = any_k is not None or re.fullmatch(_CONFUSED, name) is not None
-    if name not in known and not plain and (of_sets is None or of_sets[1] not in predictors):
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if name not in names and not plain and (of_sets is None or of_sets[1] not in predictors):
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
             f"metrics must be such as top5.macro, nll or sets.NAME.coverage.micro with NAME of "
@@ -76,8 +76,8 @@ def size_of(name: str) -> str | None:
         >>> size_of("sets.average_5.coverage.macro")
         'sets.average_5.size.macro'
     """
-    found = re.fullmatch(r"(sets\..+)\.(coverage|size)\.(\w+)", name)
-    return f"{found[1]}.size.{found[3]}" if found else None
+    match = re.fullmatch(r"(sets\..+)\.(coverage|size)\.(\w+)", name)
+    return f"{match[1]}.size.{match[3]}" if match else None
 
 
 def predictor_of(name: str) -> str | None:
@@ -87,8 +87,8 @@ def predictor_of(name: str) -> str | None:
         >>> predictor_of("sets.average_5.empty_share")
         'average_5'
     """
-    found = re.fullmatch(rf"sets\.(.+)\.((coverage|size)\.\w+|{_BY_LEVEL}|{'|'.join(_OF_SETS)})", name)
-    return found[1] if found else None
+    match = re.fullmatch(rf"sets\.(.+)\.((coverage|size)\.\w+|{_BY_LEVEL}|{'|'.join(_OF_SETS)})", name)
+    return match[1] if match else None
 
 
 def metric_words(name: str) -> str:

@@ -38,8 +38,10 @@ def false_alarm_rate(
         tensor([0.5000, 1.0000], dtype=torch.float64)
     """
     _check_rows("flags", flags, target, torch.bool)
-    known = target != STRANGER
-    return average_rows(flags[known], target[known], num_classes=num_classes, average=average, groups=groups)
+    in_table = target != STRANGER
+    return average_rows(
+        flags[in_table], target[in_table], num_classes=num_classes, average=average, groups=groups
+    )
 
 
 def novelty_power(flags: Bool[Tensor, " n"], target: Int[Tensor, " n"]) -> Float[Tensor, ""]:
@@ -72,11 +74,11 @@ def novelty_auroc(strangeness: Float[Tensor, " n"], target: Int[Tensor, " n"]) -
         tensor(0.8750, dtype=torch.float64)
     """
     _check_rows("strangeness", strangeness, target, None)
-    known = strangeness[target != STRANGER].sort().values
+    of_table = strangeness[target != STRANGER].sort().values
     new = strangeness[target == STRANGER]
-    below = torch.searchsorted(known, new).double()
-    not_above = torch.searchsorted(known, new, right=True).double()
-    return ((below + not_above) / 2).mean() / len(known) if len(known) else below.sum() * torch.nan
+    below = torch.searchsorted(of_table, new).double()
+    not_above = torch.searchsorted(of_table, new, right=True).double()
+    return ((below + not_above) / 2).mean() / len(of_table) if len(of_table) else below.sum() * torch.nan
 
 
 def _check_rows(name: str, values: Tensor, target: Tensor, dtype: torch.dtype | None) -> None:

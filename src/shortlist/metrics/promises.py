@@ -105,7 +105,7 @@ def measure_promise(promise: Promise, counts: ClassCounts, *, macro: Estimate, m
 def _without_left_out(counts: ClassCounts) -> ClassCounts:
     """Return the counts without the rows of classes that have no calibration rows, as those elsewhere."""
     kept = [
-        tuple(number if own else 0 for number, own in zip(numbers, counts.calibration, strict=True))
+        tuple(number if used else 0 for number, used in zip(numbers, counts.calibration, strict=True))
         for numbers in (counts.rows, counts.hits)
     ]
     return replace(counts, rows=kept[0], hits=kept[1])
@@ -142,9 +142,9 @@ def _p_value(promise: Promise, counts: ClassCounts) -> float | None:
         return chance_of_hits(hits, rows, rows=promise.rows, coverage=promise.level)
     if promise.about != "each class":
         return None
-    found = [
-        chance_of_hits(hits, rows, rows=own, coverage=promise.level)
-        for rows, hits, own in zip(counts.rows, counts.hits, counts.calibration, strict=False)
-        if rows and own
+    p_values = [
+        chance_of_hits(hits, rows, rows=calibration_rows, coverage=promise.level)
+        for rows, hits, calibration_rows in zip(counts.rows, counts.hits, counts.calibration, strict=False)
+        if rows and calibration_rows
     ]
-    return min(1.0, len(found) * min(found)) if found else None
+    return min(1.0, len(p_values) * min(p_values)) if p_values else None

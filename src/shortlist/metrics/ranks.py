@@ -41,8 +41,8 @@ def check_ks(k: int | Sequence[int], num_classes: int | None) -> tuple[int, ...]
     ks = tuple(k) if isinstance(k, Iterable) else (k,)
     if not ks:
         raise ValueError("k must name at least one number of guesses, got none")
-    for one in ks:
-        check_k(one, num_classes, up_to=True)
+    for each_k in ks:
+        check_k(each_k, num_classes, up_to=True)
     return ks
 
 

@@ -94,8 +94,8 @@ def _means(
     by_group = average_classes(sums, counts, average="group", groups=groups)
     without_classes = max(0, num_groups - by_group.shape[-1])
     by_group = torch.nn.functional.pad(by_group, (0, without_classes), value=math.nan)
-    own, present = sums / counts.clamp_min(1), (counts > 0).double()
-    by_level = [own @ parent_weights(present, parent) for parent in parents]
+    class_means, present = sums / counts.clamp_min(1), (counts > 0).double()
+    by_level = [class_means @ parent_weights(present, parent) for parent in parents]
     return Resamples(
         average_classes(sums, counts),
         average_classes(sums, counts, average="macro"),

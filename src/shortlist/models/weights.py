@@ -83,6 +83,6 @@ def load_weights(model: nn.Module, path: str | Path, *, classifier: str | None =
     return lacking
 
 
-def _shapes(name: str, found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
-    there = tuple(found[name].shape) if name in found else "missing"
-    return f"{name} ({there} in the file, {tuple(own[name].shape)} wanted)"
+def _shapes(name: str, given_tensors: Mapping[str, Tensor], model_tensors: Mapping[str, Tensor]) -> str:
+    there = tuple(given_tensors[name].shape) if name in given_tensors else "missing"
+    return f"{name} ({there} in the file, {tuple(model_tensors[name].shape)} wanted)"

@@ -144,7 +144,7 @@ def _tables(paper: str, text: str) -> list[PublishedTable]:
     marks, settings, tables = content.get("marks", {}), content["settings"], []
     for entry in content["tables"]:
         columns = tuple(
-            PublishedColumn(**one | {"metrics": tuple(one["metrics"])}) for one in entry["columns"]
+            PublishedColumn(**column | {"metrics": tuple(column["metrics"])}) for column in entry["columns"]
         )
         setting = entry.get("setting", {})
         parts = {

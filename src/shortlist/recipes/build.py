@@ -224,10 +224,10 @@ def prepare_second_stage(model: nn.Module, recipe: Recipe) -> None:
     if stage.name == "retrain_classifier":
         freeze_features(model, name=name, reset=True)
         return
-    found = classifier_name(model, name)
-    head: Any = model.get_submodule(found)
-    replace_classifier(model, ScaledHead(head), name=found)
-    freeze_features(model, name=found)
+    classifier = classifier_name(model, name)
+    head: Any = model.get_submodule(classifier)
+    replace_classifier(model, ScaledHead(head), name=classifier)
+    freeze_features(model, name=classifier)
 
 
 def build_optimizer(
@@ -293,7 +293,7 @@ def build_predictor(
         training = PriorRecord.training(class_table.class_counts)
         if score_map.now is None:
             raise UnknownPriorError(
-                f"predictors.{key}.macro must be false: nobody knows which class priors the scores contain"
+                f"predictors.{key}.macro must be false: the class priors that the scores contain are unknown"
             )
         options["priors"] = training.priors.float()
         if not score_map.now.same_as(training):

@@ -12,8 +12,8 @@ _NAMES = ("model.name", "loggers")  # keys where package.module:function may sta
 def code_in_recipe(recipe: Recipe) -> list[tuple[str, Any]]:
     """Return key and value of everything in a recipe that can run code of somebody's own."""
     model = code_in_network(recipe.model.name, recipe.model.options)
-    found = [(f"model.{key}", value) for key, value in model.items()]
-    return found + [("loggers", name) for name in recipe.loggers if ":" in name]
+    model_entries = [(f"model.{key}", value) for key, value in model.items()]
+    return model_entries + [("loggers", name) for name in recipe.loggers if ":" in name]
 
 
 def check_code(recipe: Recipe, *, allow_code: bool) -> None:
@@ -28,12 +28,12 @@ def check_code(recipe: Recipe, *, allow_code: bool) -> None:
     Raises:
         ValueError: If the code may not be run, or is not there; the message names the key.
     """
-    found = code_in_recipe(recipe)
-    for key, value in found:
+    entries = code_in_recipe(recipe)
+    for key, value in entries:
         # a file or an address is in no package, whatever it is called
         trusted = key in _NAMES and is_trusted(value)
         if not (allow_code or trusted):
             raise code_error(key, value)
-    for key, value in found:
+    for key, value in entries:
         if key in _NAMES and not value.startswith("timm:"):
             find_code(key, value)

@@ -59,4 +59,4 @@ def _sections(recipe: Recipe, k: int) -> dict[str, PredictorSection]:
     sections = {key: PredictorSection(**content) for key, content in default_predictors(k).items()}
     if not validation_is_test(recipe):
         return sections
-    return {key: one for key, one in sections.items() if not PREDICTORS[one.name].needs_calibration}
+    return {key: part for key, part in sections.items() if not PREDICTORS[part.name].needs_calibration}

@@ -14,8 +14,8 @@ PLACE_OPTIONS = ("root", "path", "train", "val", "test", "lists", "folders")
 def with_absolute_places(recipe: Recipe, *, seen_from: str | Path = ".") -> Recipe:
     """Return the recipe with the paths of its data and weights absolute, as seen from a folder."""
     options = recipe.data.options
-    found = {key: _absolute(options[key], seen_from) for key in PLACE_OPTIONS if options.get(key) is not None}
-    changes: dict[str, Any] = {"data": recipe.data.model_copy(update=found)} if found else {}
+    moved = {key: _absolute(options[key], seen_from) for key in PLACE_OPTIONS if options.get(key) is not None}
+    changes: dict[str, Any] = {"data": recipe.data.model_copy(update=moved)} if moved else {}
     if recipe.model.weights_file is not None:
         weights = {"weights_file": _absolute(recipe.model.weights_file, seen_from)}
         changes["model"] = recipe.model.model_copy(update=weights)
@@ -25,7 +25,7 @@ def with_absolute_places(recipe: Recipe, *, seen_from: str | Path = ".") -> Reci
 def _absolute(place: Any, seen_from: str | Path = ".") -> Any:
     if isinstance(place, str | Path):
         return os.path.abspath(os.path.join(seen_from, place))
-    return [_absolute(one, seen_from) for one in place] if isinstance(place, list | tuple) else place
+    return [_absolute(entry, seen_from) for entry in place] if isinstance(place, list | tuple) else place
 
 
 def moved(recipe: Recipe, place: str | Path | None) -> Recipe:

@@ -56,7 +56,7 @@ class Recipe(s.Section):
     steps: s.Count | None = None  # instead of epochs; rounded up to whole epochs
     validate_every: s.Count = 1  # epochs; the last one always is
     batch_size: s.Count = 128
-    seed: int = Field(0, ge=0, lt=2**31, strict=True)  # of which the loaders make numbers of 64 bits
+    seed: int = Field(0, ge=0, lt=2**31, strict=True)  # the loaders make 64-bit seeds from it
     precision: Literal["32", "16-mixed", "bf16-mixed", "64"] = "32"
     accelerator: str = "auto"
     devices: s.Count = 1  # of each machine
@@ -211,10 +211,10 @@ def _checked_part(path: str, content: Mapping[str, Any], registry: Mapping[str, 
     return {"name": name, **options}
 
 
-def _unknown(path: str, name: str, known: Any) -> str:
-    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+def _unknown(path: str, name: str, choices: Any) -> str:
+    near = difflib.get_close_matches(str(name), list(choices), n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{path}.name must be one of {', '.join(known)}, got {name!r}{hint}"
+    return f"{path}.name must be one of {', '.join(choices)}, got {name!r}{hint}"
 
 
 def make_recipe(content: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
@@ -287,10 +287,10 @@ def _lines(error: ValidationError, model: type[BaseModel], prefix: str) -> list[
         location = [str(part) for part in fault["loc"]]
         key = ".".join([prefix, *location] if prefix else location)
         if fault["type"] == "extra_forbidden":
-            known = _keys(model, location[:-1])
-            near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
+            keys = _keys(model, location[:-1])
+            near = difflib.get_close_matches(location[-1], keys, n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            hint = hint or (f"; known are {', '.join(known)}" if known else "")
+            hint = hint or (f"; known are {', '.join(keys)}" if keys else "")
             lines.append(f"{key}: unknown key{hint}")
         elif fault["type"] == "missing":
             lines.append(f"{key}: required")

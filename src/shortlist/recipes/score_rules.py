@@ -131,13 +131,13 @@ def _faults(recipe: "Recipe") -> Iterator[str]:
     yield from _twice_faults(recipe)
     if validation_is_test(recipe):
         yield from _test_row_faults(recipe)
-    known, fitted = _declares_posteriors(recipe), is_fitted(recipe)
-    yield from _tau_faults(recipe, known)
+    has_posteriors, fitted = _declares_posteriors(recipe), is_fitted(recipe)
+    yield from _tau_faults(recipe, has_posteriors)
     if recipe.adjust.class_shifts and not fitted:
-        yield _shift_fault(recipe, known)
-    if not known and not fitted:
+        yield _shift_fault(recipe, has_posteriors)
+    if not has_posteriors and not fitted:
         yield from _unknown_prior_faults(recipe)
-    yield from _predictor_faults(recipe, known=known, fitted=fitted)
+    yield from _predictor_faults(recipe, has_posteriors=has_posteriors, fitted=fitted)
 
 
 def _loss_options(recipe: "Recipe") -> dict[str, Any]:
@@ -184,8 +184,8 @@ def _twice_faults(recipe: "Recipe") -> Iterator[str]:
 def _head_faults(recipe: "Recipe") -> Iterator[str]:
     head = recipe.adjust.predict_from
     if head != "set" and needed_head(recipe.loss.name) != "two_head":
-        one = f"the loss {recipe.loss.name}, which has one head"
-        yield f"adjust.predict_from must be left out for {one}, got {head!r}"
+        single_head = f"the loss {recipe.loss.name}, which has one head"
+        yield f"adjust.predict_from must be left out for {single_head}, got {head!r}"
     if head == "choose" and recipe.selection.metric in ("last", "loss"):
         yield (
             "adjust.predict_from: choose takes the head with the better selection.metric on the validation "
@@ -223,7 +223,7 @@ def _test_row_faults(recipe: "Recipe") -> Iterator[str]:
         yield f"novelty must be left out: {why}, and it is calibrated"
 
 
-def _tau_faults(recipe: "Recipe", known: bool) -> Iterator[str]:
+def _tau_faults(recipe: "Recipe", has_posteriors: bool) -> Iterator[str]:
     tau, temperature = recipe.adjust.tau, recipe.adjust.temperature
     if tau == "cross_fit" and temperature not in (None, "fit"):
         yield (
@@ -240,7 +240,7 @@ def _tau_faults(recipe: "Recipe", known: bool) -> Iterator[str]:
             "adjust.tau must not be cross_fit with adjust.weight_normalization: the classifiers of the folds "
             "have other norms than the one that is normalized. Write fit, or a number"
         )
-    if not isinstance(tau, float) or not tau or not known:
+    if not isinstance(tau, float) or not tau or not has_posteriors:
         return
     powers = [_contained_power(recipe, reweighted=later) for later in (False, True)]
     if all(power is not None and math.isclose(power, 1 - tau, abs_tol=1e-9) for power in powers):
@@ -250,8 +250,8 @@ def _tau_faults(recipe: "Recipe", known: bool) -> Iterator[str]:
         )
 
 
-def _shift_fault(recipe: "Recipe", known: bool) -> str:
-    if known:
+def _shift_fault(recipe: "Recipe", has_posteriors: bool) -> str:
+    if has_posteriors:
         why = f"the scores of {_trained(recipe)} are log-posteriors already, and a shift would change them"
     else:
         why = f"this recipe fits nothing to the scores; {_fitting_remedy(recipe)}"
@@ -282,10 +282,10 @@ def _unknown_prior_faults(recipe: "Recipe") -> Iterator[str]:
             yield f"predictors.{key}.macro must be false: {why}, and this recipe does not fit them; {remedy}"
 
 
-def _predictor_faults(recipe: "Recipe", *, known: bool, fitted: bool) -> Iterator[str]:
+def _predictor_faults(recipe: "Recipe", *, has_posteriors: bool, fitted: bool) -> Iterator[str]:
     heads = HEADS if recipe.adjust.predict_from == "choose" else (recipe.adjust.predict_from,)
     sigmoid = all(loss_meaning(recipe, head).sigmoid for head in heads)
-    as_training = (known and _contained_power(recipe) == 1.0) or fitted
+    as_training = (has_posteriors and _contained_power(recipe) == 1.0) or fitted
     if recipe.adjust.tau is not None:
         as_training = recipe.adjust.tau == 0.0
     for key, section in recipe.named_predictors.items():

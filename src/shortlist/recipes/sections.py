@@ -67,9 +67,9 @@ class TransformSection(NamedSection):
     def _check(self) -> "TransformSection":
         if self.name not in TRANSFORMS:
             raise ValueError(f"must be one of {', '.join(TRANSFORMS)}, got {self.name!r}")
-        known = list(inspect.signature(TRANSFORMS[self.name]).parameters)
-        if unknown := [option for option in self.options if option not in known]:
-            raise ValueError(f"options of {self.name} must be among {', '.join(known)}, got {unknown[0]!r}")
+        names = list(inspect.signature(TRANSFORMS[self.name]).parameters)
+        if unknown := [option for option in self.options if option not in names]:
+            raise ValueError(f"options of {self.name} must be among {', '.join(names)}, got {unknown[0]!r}")
         return self
 
 

@@ -71,9 +71,9 @@ def look_at(path: str | Path) -> Found:
 
 
 def _open(path: Path) -> tuple[dict[str, Any], Any]:
-    if path.is_dir() and "train" in (found := embedding_files(path)):
+    if path.is_dir() and "train" in (files := embedding_files(path)):
         # what is drawn is a tenth, as of images: a twentieth of a few hundred rows calibrates little
-        drawn: dict[str, Any] = {} if {"val", "test"} <= set(found) else {"val_fraction": 0.1}
+        drawn: dict[str, Any] = {} if {"val", "test"} <= set(files) else {"val_fraction": 0.1}
         return {"name": "embeddings", "root": str(path), **drawn}, embeddings(path, **drawn)
     if path.is_dir():
         _refuse_other_arrays(path)
@@ -139,45 +139,45 @@ def _notes_on_names(names: Sequence[str]) -> list[str]:
     return notes
 
 
-def starter_recipe(found: Found, name: str) -> str:
+def starter_recipe(opened: Found, name: str) -> str:
     """Write a recipe with comments, as text, that trains on what was found."""
-    classes, train = len(found.class_table), found.rows["train"]
+    classes, train = len(opened.class_table), opened.rows["train"]
     k = default_size(classes)
-    # of images, as many as a laptop does in minutes: this recipe is there to see that all works
-    epochs = 40 if not found.are_images else 15 if train < 2000 else 10 if train < 50_000 else 5
+    # few epochs for images: a laptop does them in minutes, and the recipe only shows that all works
+    epochs = 40 if not opened.are_images else 15 if train < 2000 else 10 if train < 50_000 else 5
     batch_size = 32 if train < 2000 else 128
-    data, model = dict(found.data), "linear"
-    if found.are_images:
-        side = min(found.input_shape)
+    data, model = dict(opened.data), "linear"
+    if opened.are_images:
+        side = min(opened.input_shape)
         data["image_size"] = 32 if side <= 40 else 64
         model = "small_cnn"
-    counts = found.class_table.counts
+    counts = opened.class_table.counts
     lines = [
-        f"# {train} training, {found.rows['val']} validation and {found.rows['test']} test rows of {classes} "
-        f"classes ({min(counts)} to {max(counts)} training rows each).",
+        f"# {train} training, {opened.rows['val']} validation and {opened.rows['test']} test rows of "
+        f"{classes} classes ({min(counts)} to {max(counts)} training rows each).",
         f"# Train with: shortlist train {name}.yaml",
         f"name: {json.dumps(name)}",  # in quotes: 2024, yes and null are names too
         "data:",
         *_indented(yaml.safe_dump(data, sort_keys=False, allow_unicode=True)),
-        *_model_lines(found, model),
+        *_model_lines(opened, model),
         "# The loss. Others for short lists and rare classes: noised_topk, average_k, logit_adjusted, ...",
         "loss: {name: cross_entropy}",
         f"optimizer: {{name: sgd, lr: {0.1 if model == 'linear' else 0.05}}}",
         f"epochs: {epochs}",
         f"batch_size: {batch_size}",
-        *_selection_lines(found, k),
+        *_selection_lines(opened, k),
         "# The sets to make: k classes, k classes on average, and a promise. These are the defaults.",
         "# coverage: auto promises the highest of 90, 95, 98 and 99 % with at most 3 classes on average.",
         "predictors:",
         *(f"  {key}: {_in_line(value)}" for key, value in default_predictors(k).items()),
         "# Processes that load images; 0 loads them in the training process itself.",
-        f"workers: {2 if found.are_images and train > 5000 else 0}",
+        f"workers: {2 if opened.are_images and train > 5000 else 0}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _model_lines(found: Found, model: str) -> list[str]:
-    if not found.are_images:
+def _model_lines(opened: Found, model: str) -> list[str]:
+    if not opened.are_images:
         return ["# One linear layer on the embeddings.", "model: {name: linear}"]
     return [
         "# A small network on small images, trained from nothing for a few epochs, to see that all works.",
@@ -187,8 +187,8 @@ def _model_lines(found: Found, model: str) -> list[str]:
     ]
 
 
-def _selection_lines(found: Found, k: int) -> list[str]:
-    if not found.are_images:  # of easy features every epoch is right among k, and the first would be kept
+def _selection_lines(opened: Found, k: int) -> list[str]:
+    if not opened.are_images:  # of easy features every epoch is right among k, and the first would be kept
         return [
             "schedule: {name: cosine}",
             "# The last epoch is kept, so that the validation rows choose no epoch. With a number in place",

@@ -240,21 +240,21 @@ def bar_plot(
     title: str = "",
 ) -> Plot:
     """Place bars side by side for each label; the values of the series are shares."""
-    top = max((y or 0.0 for one in series for y in one.ys), default=1.0) or 1.0
+    top = max((y or 0.0 for method_bars in series for y in method_bars.ys), default=1.0) or 1.0
     frame = _Frame((0, len(labels)), (0.0, min(1.0, 1.06 * top)))
     slot = (WIDTH - LEFT - RIGHT) / max(1, len(labels))
     width = 0.84 * slot / max(1, len(series))
     bars = [
         Bar(
-            label=f"{one.label}, {labels[i]}: {format_percent(y)} %",
+            label=f"{method_bars.label}, {labels[i]}: {format_percent(y)} %",
             x=_number(frame.x(i) + 0.08 * slot + number * width),
             y=_number(frame.y(y)),
             width=f"{max(width - 0.4, 0.5):.2f}",
             height=_number(max(frame.y(0) - frame.y(y), 0.5)),
-            style=one.style,
+            style=method_bars.style,
         )
-        for number, one in enumerate(series)
-        for i, y in enumerate(one.ys)
+        for number, method_bars in enumerate(series)
+        for i, y in enumerate(method_bars.ys)
         if y
     ]
     widest = max((len(label) for label in labels), default=1)

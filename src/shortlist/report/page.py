@@ -149,8 +149,8 @@ def make_page(
     groups, others = group_runs(runs)
     experiments, number = group_by_data(groups), sum(len(group.runs) for group in groups) + len(models)
     work = _Work(BUDGET // max(1, len(experiments)) if pictures else None, progress, experiments, data)
-    parts = [_measure_experiment(number, one, work) for number, one in enumerate(experiments, start=1)]
-    parts += [_measure_model(number, one, work) for number, one in enumerate(models, start=len(parts) + 1)]
+    parts = [_measure_experiment(number, each, work) for number, each in enumerate(experiments, start=1)]
+    parts += [_measure_model(number, each, work) for number, each in enumerate(models, start=len(parts) + 1)]
     report = PageReport(number, left_out | others, work.remarks)
     return _render_page(title or f"Short lists: {count(number, 'run')}", parts, report), report
 
@@ -230,8 +230,8 @@ def _measure_methods(number: int, experiment: Experiment, work: _Work, read: Row
 
 
 def _measure_sections(sections: Mapping[str, Callable[[Any], Any]], view: Any) -> dict[str, Any]:
-    found = {name: measure(view) for name, measure in sections.items()}
-    return {name: section for name, section in found.items() if section is not None}
+    measured = {name: measure(view) for name, measure in sections.items()}
+    return {name: section for name, section in measured.items() if section is not None}
 
 
 def _render_page(title: str, experiments: Sequence[ExperimentPart], report: PageReport) -> str:

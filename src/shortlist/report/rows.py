@@ -106,10 +106,10 @@ def measure_method(method: Group, read: RowReader | None = None) -> MethodRows:
     )
 
 
-def _hits(found: RowNumbers, num_classes: int) -> dict[str, Tensor]:
+def _hits(numbers: RowNumbers, num_classes: int) -> dict[str, Tensor]:
     ks = [k for k in (1, 5) if k < num_classes]
-    top = topk_hits(found.ranks, ks, ties="against")
-    return {f"top-{k}": top[:, i] for i, k in enumerate(ks)} | dict(found.hits)
+    top = topk_hits(numbers.ranks, ks, ties="against")
+    return {f"top-{k}": top[:, i] for i, k in enumerate(ks)} | dict(numbers.hits)
 
 
 def _short_lists(run: Run, rows: Sequence[int], scores: Tensor, target: Tensor) -> list[ShortList]:
@@ -127,8 +127,8 @@ def _short_lists(run: Run, rows: Sequence[int], scores: Tensor, target: Tensor) 
     ]
 
 
-def _rows_taken_for(found: RowNumbers, rows: Tensor, true: int, guess: int) -> list[int]:
-    return rows[(found.target == true) & (found.guess == guess)][:NUM_EXAMPLES].tolist()
+def _rows_taken_for(numbers: RowNumbers, rows: Tensor, true: int, guess: int) -> list[int]:
+    return rows[(numbers.target == true) & (numbers.guess == guess)][:NUM_EXAMPLES].tolist()
 
 
 def short_list(

@@ -277,8 +277,8 @@ def fit_temperature_and_prior(
 
     def fit(smoothing: float) -> list[float]:
         ratio = log_priors if differ else None
-        found = _fit_likelihood(logits, target, weight, ratio, offset=offset, smoothing=smoothing)
-        return [*found, 0.0]
+        fitted_values = _fit_likelihood(logits, target, weight, ratio, offset=offset, smoothing=smoothing)
+        return [*fitted_values, 0.0]
 
     try:
         beta, exponent, *_ = fit(0.0)

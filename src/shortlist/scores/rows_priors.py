@@ -31,14 +31,14 @@ def priors_of_rows(target: Int[Tensor, " n"], training: PriorRecord) -> PriorRec
     """
     counts = target.bincount(minlength=len(training)).double()
     rows, num_classes = float(counts.sum()), len(training)
-    found = training.to_power(_likeliest_power(counts, training.log_priors))
+    fitted = training.to_power(_likeliest_power(counts, training.log_priors))
     seen = counts > 0
     saturated = (counts[seen] * (counts[seen] / rows).log()).sum()
-    deviance = 2 * float(saturated - counts @ found.log_priors)
+    deviance = 2 * float(saturated - counts @ fitted.log_priors)
     if rows >= 5 * num_classes and deviance > _MOST_MISFIT * (num_classes - 1):
         shares = (counts + 0.5) / (rows + 0.5 * num_classes)
         return PriorRecord.given(shares)
-    return found
+    return fitted
 
 
 def _likeliest_power(counts: Tensor, log_priors: Tensor) -> float:

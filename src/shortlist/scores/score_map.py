@@ -174,7 +174,7 @@ class ScoreMap(KeepsPrecision):
 
         Raises:
             ValueError: If the second map does not go with this one.
-            UnknownPriorError: If the second one converts priors, and nobody knows which ones this one gives.
+            UnknownPriorError: If the second one converts priors, and those that this one gives are unknown.
         """
         if second.num_classes != self.num_classes:
             raise ValueError(f"second must have {self.num_classes} classes, got {second.num_classes}")

@@ -74,7 +74,7 @@ def normalization_map(
     With ``offset="kept"``, :math:`w / \lVert w \rVert^\tau` for w turns a score :math:`s = w x + b` into
     :math:`(s - b) / \lVert w \rVert^\tau + b`. With ``offset="scaled"`` the whole class vector, its offset
     included, is divided by a power of its norm, as in equation 3 of the paper:
-    :math:`s / \lVert (w, b) \rVert^\tau`. Which class priors the result contains, nobody knows.
+    :math:`s / \lVert (w, b) \rVert^\tau`. The class priors that the result contains are unknown.
 
     Args:
         norms: Norms of the class weights (c,), without the offsets, each > 0.
@@ -183,8 +183,8 @@ def normalize_classifier(layer: Model, *, name: str | None = None, tau: float = 
     modules = dict(layer.named_modules(remove_duplicate=False))
     linear = [key for key, module in modules.items() if isinstance(module, nn.Linear | LinearHead)]
     if (name or "") not in linear:
-        found = ", ".join(repr(key) for key in linear[-8:]) or "none"
-        raise ValueError(f"name must be that of a linear layer, got {name!r}; linear layers: {found}")
+        linear_names = ", ".join(repr(key) for key in linear[-8:]) or "none"
+        raise ValueError(f"name must be that of a linear layer, got {name!r}; linear layers: {linear_names}")
     result = copy.deepcopy(layer)
     part = result.get_submodule(name or "")
     assert isinstance(part, nn.Linear | LinearHead)  # as in the original

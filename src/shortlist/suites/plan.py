@@ -96,14 +96,14 @@ def plan_suite(suite: Suite) -> list[Cell]:
     cells = []
     for axes, overrides in _combinations(suite):
         for name, method in suite.methods.items():
-            own = method.grid if not method.trains else suite.grid | method.grid
-            cells.append(Cell(axes, overrides, name, method, _points(own)))
+            grid = method.grid if not method.trains else suite.grid | method.grid
+            cells.append(Cell(axes, overrides, name, method, _points(grid)))
     _check_folders(cells)
-    known = [_check_recipes(suite, cell, cells) for cell in cells]
+    predictor_names = [_check_recipes(suite, cell, cells) for cell in cells]
     try:
         for name in suite.metrics:
-            check_metric(name, set().union(*known))
-        for cell, predictors in zip(cells, known, strict=True):
+            check_metric(name, set().union(*predictor_names))
+        for cell, predictors in zip(cells, predictor_names, strict=True):
             if len(cell.points) > 1:
                 check_metric(cell.method.metric or suite.tune.metric, predictors)
     except ValueError as error:
@@ -118,11 +118,11 @@ def _combinations(suite: Suite) -> list[tuple[dict[str, str], tuple[str, ...]]]:
             axes.append([(axis, label, tuple(overrides)) for label, overrides in values.items()])
         else:
             axes.append([(axis, _text(value), (f"{axis}={_text(value)}",)) for value in values])
-    found = []
+    combined = []
     for combination in itertools.product(*axes):
         labels = {axis: label for axis, label, _ in combination}
-        found.append((labels, tuple(itertools.chain.from_iterable(parts for *_, parts in combination))))
-    return found
+        combined.append((labels, tuple(itertools.chain.from_iterable(parts for *_, parts in combination))))
+    return combined
 
 
 def _points(grid: Mapping[str, list[Any]]) -> tuple[Point, ...]:
@@ -161,10 +161,10 @@ def _check_folders(cells: list[Cell]) -> None:
 def _check_recipes(suite: Suite, cell: Cell, cells: list[Cell]) -> set[str]:
     """Resolve the recipes of all points, and return the names of their predictors."""
     source = source_cell(cell, cells)
-    known: set[str] = set()
+    predictor_names: set[str] = set()
     for point in cell.points:
         recipe = resolve(suite, cell, point, 0, None if source is None else (source, source.points[0]))
-        known |= DEFAULT_NAMES if recipe.predictors is None else set(recipe.predictors)
+        predictor_names |= DEFAULT_NAMES if recipe.predictors is None else set(recipe.predictors)
         if len(cell.points) > 1 and validation_is_test(recipe):
             raise SuiteError(
                 f"methods.{cell.name} has a grid of {len(cell.points)} points, but its validation rows are "
@@ -178,13 +178,13 @@ def _check_recipes(suite: Suite, cell: Cell, cells: list[Cell]) -> set[str]:
             )
         if source is not None:
             _check_reuse(cell, recipe, resolve(suite, source, source.points[0], 0))
-    return known
+    return predictor_names
 
 
 def _check_reuse(cell: Cell, recipe: Recipe, source: Recipe) -> None:
     """Require that a method that reuses another's scores has the same training options."""
-    own, other = recipe_content(recipe), recipe_content(source)
-    changed = [key for key in own if own[key] != other[key] and key not in CALIBRATED_KEYS]
+    content, other = recipe_content(recipe), recipe_content(source)
+    changed = [key for key in content if content[key] != other[key] and key not in CALIBRATED_KEYS]
     if changed:
         raise SuiteError(
             f"methods.{cell.name} takes the scores of {cell.method.source}, so that only "
@@ -206,14 +206,14 @@ def resolve(
     if not isinstance(suite.base, dict):
         raise SuiteError(f"base must be a recipe here, as load_suite reads it, got the file {suite.base!r}")
     inherited = () if source is None else (*source[0].method.overrides, *source[1].overrides)
-    own = (*cell.method.overrides, *point.overrides, *suite.overrides)
-    overrides = [*cell.axis_overrides, *inherited, *own]
+    later_overrides = (*cell.method.overrides, *point.overrides, *suite.overrides)
+    overrides = [*cell.axis_overrides, *inherited, *later_overrides]
     for override in overrides:
         if override.partition("=")[0].strip() in ("seed", "name"):
             raise SuiteError(
                 f"{run_name(cell, point, seed)}: seeds and names are those of the suite, got {override!r}"
             )
-    _check_axes_last(cell, run_name(cell, point, seed), [*inherited, *own])
+    _check_axes_last(cell, run_name(cell, point, seed), [*inherited, *later_overrides])
     try:
         return make_recipe(suite.base, [*overrides, f"seed={seed}", f"name={cell.name}"])
     except RecipeError as error:
@@ -229,7 +229,7 @@ def _check_axes_last(cell: Cell, run: str, later: Sequence[str]) -> None:
     for override in cell.axis_overrides:
         key = override.partition("=")[0].strip()
         above = [key[: place.start()] for place in re.finditer(r"\.", key)]
-        lost = [one for one in [*above, *([key] if key in cell.axes else [])] if one in replaced]
+        lost = [axis for axis in [*above, *([key] if key in cell.axes else [])] if axis in replaced]
         if lost:
             raise SuiteError(
                 f"{run}: {replaced[lost[0]]!r} comes after {override!r} of vary, and would replace it: "

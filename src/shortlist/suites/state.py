@@ -70,10 +70,10 @@ class SuiteState:
         """Return the best grid point by the validation rows, if all its tuning runs are there."""
         key = (*cell.place, cell.name)
         if key not in self._choices:
-            found = self._choose(cell)
-            if found is None:
+            chosen = self._choose(cell)
+            if chosen is None:
                 return None
-            self._choices[key] = found
+            self._choices[key] = chosen
         return self._choices[key]
 
     def _choose(self, cell: Cell) -> Choice | None:
@@ -85,18 +85,18 @@ class SuiteState:
         for point in cell.points:
             names = [run_name(cell, point, seed) for seed in self.tuning_seeds(cell)]
             there = [self.is_finished(cell, point, name) for name in names]
-            if not all(found or name in self.failed for found, name in zip(there, names, strict=True)):
+            if not all(is_there or name in self.failed for is_there, name in zip(there, names, strict=True)):
                 return None
             values = [
-                self.validation_metric(cell, name) if found else None
-                for found, name in zip(there, names, strict=True)
+                self.validation_metric(cell, name) if is_there else None
+                for is_there, name in zip(there, names, strict=True)
             ]
             numbers = [value for value in values if value is not None]
             metrics[point.label] = fmean(numbers) if len(numbers) == len(values) else None
         sign = 1 if larger_is_better(self.metric(cell)) else -1
-        known = {label: sign * value for label, value in metrics.items() if value is not None}
+        signed = {label: sign * value for label, value in metrics.items() if value is not None}
         best = next(
-            (p for p in cell.points if p.label in known and is_best(known[p.label], known.values())), None
+            (p for p in cell.points if p.label in signed and is_best(signed[p.label], signed.values())), None
         )
         folder = str(PurePosixPath(run_name(cell, cell.points[0], 0)).parent.parent)
         self.undecided.pop(folder, None)
@@ -217,8 +217,8 @@ class SuiteState:
             kind = "trained" if cell.method.trains else "of scores"
             seeds = self.tuning_seeds(cell)
             total[kind] += len(cell.points) * len(seeds) + len(set(self.suite.seeds) - set(seeds))
-            known = cell.method.source is None or self.source(cell) is not None
-            for (point, seed), tested in (self.wanted(cell) if known else {}).items():
+            has_source = cell.method.source is None or self.source(cell) is not None
+            for (point, seed), tested in (self.wanted(cell) if has_source else {}).items():
                 done[kind] += self.is_finished(cell, point, run_name(cell, point, seed), tested=tested)
         return total, done
 
@@ -227,7 +227,7 @@ def _is_other(path: Path, cell: Cell, taken: str | None, recipe: Recipe, planned
     """Return whether a run has another recipe than planned; it is not trained again without being asked."""
     kind = "trained" if taken is None else "posterior" if taken == "posterior" else "of scores"
     wanted = "trained" if cell.method.trains else "posterior" if cell.method.posterior else "of scores"
-    made, asked = (without_default_predictors(one) for one in (recipe, planned))
+    made, asked = (without_default_predictors(content) for content in (recipe, planned))
     if kind == wanted and recipe_content(made) == recipe_content(asked):
         return False
     if "trained" in (kind, wanted):
@@ -243,7 +243,7 @@ def _difference(made: Recipe, asked: Recipe) -> str:
     keys = differing_keys([made, asked])
     if not keys:
         return ""
-    before, now = (flat_content(one).get(keys[0]) for one in (made, asked))
+    before, now = (flat_content(content).get(keys[0]) for content in (made, asked))
     return f" ({keys[0]} was {before}, and is {now})"
 
 

@@ -112,7 +112,7 @@ def _check_source(name: str, method: Method, methods: Mapping[str, Method]) -> N
             f"and overrides of its own"
         )
     if method.source not in methods or not methods[method.source].trains:
-        trained = [other for other, one in methods.items() if one.trains]
+        trained = [other for other, each_method in methods.items() if each_method.trains]
         raise ValueError(
             f"methods.{name}.from must be a method with scores of its own ({', '.join(trained)}), "
             f"got {method.source!r}"
@@ -152,7 +152,7 @@ def _with_variants(path: Path, content: Mapping[str, Any]) -> Any:
     methods, base = content.get("methods"), content.get("base")
     if not isinstance(methods, Mapping):
         return methods  # a fault that is named later
-    found = {}
+    with_variants = {}
     for name, method in methods.items():
         if isinstance(method, Mapping) and "variant" in method:
             if not isinstance(base, str):
@@ -160,8 +160,8 @@ def _with_variants(path: Path, content: Mapping[str, Any]) -> Any:
             first = load_variant(path.parent / base, str(method["variant"]))
             rest = {key: value for key, value in method.items() if key != "variant"}
             method = rest | {"overrides": [*first, *(rest.get("overrides") or ())]}
-        found[name] = method
-    return found
+        with_variants[name] = method
+    return with_variants
 
 
 def _line(fault: Any) -> str:

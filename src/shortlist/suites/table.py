@@ -28,12 +28,12 @@ def result_rows(state: SuiteState) -> list[dict[str, Any]]:
         row |= {"seed": recipe.seed, "run": name, "recipe_hash": recipe_hash(recipe)}
         row |= {"recipe": json.dumps(recipe.model_dump(mode="json"))}
         row |= {"tuned_by": state.metric(cell), "val": state.validation_metric(cell, name)}
-        rows.append(row | {metric: found.value for metric, found in run.results.metrics().items()})
+        rows.append(row | {metric: estimate.value for metric, estimate in run.results.metrics().items()})
     return rows
 
 
 def _chosen_runs(state: SuiteState) -> list[tuple[Any, Any, str]]:
-    found = []
+    chosen = []
     for cell in state.cells:
         choice = state.choice(cell)
         if choice is None or (cell.method.source is not None and state.source(cell) is None):
@@ -41,8 +41,8 @@ def _chosen_runs(state: SuiteState) -> list[tuple[Any, Any, str]]:
         for seed in state.suite.seeds:
             name = run_name(cell, choice.point, seed)
             if state.is_finished(cell, choice.point, name, tested=True):
-                found.append((cell, choice.point, name))
-    return found
+                chosen.append((cell, choice.point, name))
+    return chosen
 
 
 def tuning_rows(state: SuiteState) -> list[dict[str, Any]]:
@@ -111,16 +111,16 @@ def compare_suite(state: SuiteState, metrics: list[str] | None = None) -> dict[t
 def _compare_methods(
     methods: dict[str, list[Any]], metrics: list[str], baseline: str | None, left_out: dict[str, str]
 ) -> Comparison:
-    found = []
+    groups = []
     for label, runs in methods.items():
         alike, others = alike_runs(runs)
         left_out = left_out | others
-        found.append(Group(label, alike))
+        groups.append(Group(label, alike))
     # those with the predictor may be missing yet, and few classes have no top-5
-    known = {name for runs in methods.values() for run in runs for name in run.results.metrics()}
+    metric_names = {name for runs in methods.values() for run in runs for name in run.results.metrics()}
     return compare_groups(
-        found,
-        [name for name in metrics if name in known] or None,
+        groups,
+        [name for name in metrics if name in metric_names] or None,
         baseline=baseline if baseline in methods else None,  # not finished, or failed
         left_out=left_out,
     )

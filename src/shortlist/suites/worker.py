@@ -80,8 +80,8 @@ def do_task(task: Task, tell: Tell | None = None) -> Outcome:
             return Outcome(task.name, time.monotonic() - start, f"{one_line(error)} ({failure})")
     failure.unlink(missing_ok=True)
     for_users = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
-    told = tuple(dict.fromkeys(map(one_line, for_users)))
-    return Outcome(task.name, time.monotonic() - start, warnings=told)
+    messages = tuple(dict.fromkeys(map(one_line, for_users)))
+    return Outcome(task.name, time.monotonic() - start, warnings=messages)
 
 
 def _make(task: Task, folder: Path, tell: Tell | None) -> None:
@@ -189,7 +189,7 @@ def validation_results(path: Path) -> Results:
         with suppress(ValueError, OSError):  # not there, or not whole
             return run.results_of("val")
         (scores, target), predictors, table = run.score_blocks("val"), run.predictors, run.class_table
-        # nobody looks at intervals here
+        # intervals are not shown here
         options = run.recipe.evaluation.model_dump()
         results = evaluate(scores, target, predictors, table, num_resamples=0, shown=run.shown(), **options)
         results = with_label_sets(run, run.recipe, "val", results).without_measured()

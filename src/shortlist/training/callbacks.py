@@ -197,9 +197,9 @@ class EpochProgress(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Read the metrics once per epoch, since reading them after each step is slow."""
-        found = trainer.callback_metrics.items()
-        wanted = {name for name, _ in found if name == "train_loss" or name.startswith("val_")}
-        self.metrics |= {name: float(value) for name, value in found if name in wanted}
+        logged = trainer.callback_metrics.items()
+        wanted = {name for name, _ in logged if name == "train_loss" or name.startswith("val_")}
+        self.metrics |= {name: float(value) for name, value in logged if name in wanted}
         self.metrics["loss_epoch"] = trainer.current_epoch + 1
         self._tell(trainer, trainer.global_step)
 

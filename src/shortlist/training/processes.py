@@ -87,12 +87,12 @@ def same_everywhere(what: str, value: T) -> T:
         RunError: If they read different ones.
     """
     if dist.is_initialized():
-        found: list[T] = [value] * dist.get_world_size()
-        dist.all_gather_object(found, value)
-        if any(one != found[0] for one in found):
+        values: list[T] = [value] * dist.get_world_size()
+        dist.all_gather_object(values, value)
+        if any(other != values[0] for other in values):
             raise RunError(
-                f"{what} must be the same for all processes, got {found}: the run folder must be at the same "
-                "path on all machines, on a file system that they share"
+                f"{what} must be the same for all processes, got {values}: the run folder must be at the "
+                "same path on all machines, on a file system that they share"
             )
     return value
 

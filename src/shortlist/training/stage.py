@@ -124,7 +124,7 @@ def _callbacks(stage: Stage, run: RunFolder, recipe: Recipe, progress: Progress 
         callbacks.append(Patience(recipe.selection.patience, monitor=monitor, mode=mode))
     if progress is None:
         return [*callbacks, TQDMProgressBar()]
-    return [*callbacks, EpochProgress(lambda done, total, found: progress(stage.title, done, total, found))]
+    return [*callbacks, EpochProgress(lambda done, total, now: progress(stage.title, done, total, now))]
 
 
 def _trainer(

@@ -51,12 +51,12 @@ def closest_pairs(features: Tensor, target: Tensor, *, num_classes: int, number:
 def farthest_pairs(features: Tensor, target: Tensor, *, num_classes: int, number: int) -> list[Pair]:
     """Find the rows of one class that are farthest apart, a pair of each class, farthest first."""
     several = (target.bincount(minlength=num_classes) > 1).nonzero().flatten().tolist()
-    pairs = [_between(features, target, one, one, farthest=True) for one in several]
+    pairs = [_between(features, target, label, label, farthest=True) for label in several]
     return sorted(pairs, key=lambda pair: -pair[2])[:number]
 
 
 def _between(features: Tensor, target: Tensor, first: int, second: int, *, farthest: bool) -> Pair:
-    rows = [(target == one).nonzero().flatten() for one in (first, second)]
+    rows = [(target == label).nonzero().flatten() for label in (first, second)]
     distances = torch.cdist(features[rows[0]], features[rows[1]], compute_mode="donot_use_mm_for_euclid_dist")
     place = int(distances.argmax() if farthest else distances.argmin())
     i, j = divmod(place, distances.shape[1])

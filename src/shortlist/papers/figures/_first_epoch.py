@@ -26,7 +26,7 @@ def first_epoch_counts(recipe: Recipe, count: Callable[[Tensor], Tensor]) -> Ten
 
     The gradient is that of the loss by which the network learns, with the same draws.
     """
-    found: list[Tensor] = []
+    counts: list[Tensor] = []
 
     class Counting(SetClassifier):
         def training_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> Tensor:
@@ -34,10 +34,10 @@ def first_epoch_counts(recipe: Recipe, count: Callable[[Tensor], Tensor]) -> Ten
             scores = self(inputs)
             loss = call_loss(self.loss, scores, target, rows)
             (gradient,) = torch.autograd.grad(loss, scores, retain_graph=True)
-            found.append(count(len(target) * gradient))  # the loss is the mean over rows
+            counts.append(count(len(target) * gradient))  # the loss is the mean over rows
             self.log("train_loss", loss, on_step=False, on_epoch=True, batch_size=len(target))
             return loss
 
     with tempfile.TemporaryDirectory() as folder, patch.object(fit, "SetClassifier", Counting):
         fit.train(recipe, Path(folder) / "run", progress=lambda *_: None, test=False)  # no bar of its own
-    return torch.cat(found)
+    return torch.cat(counts)

@@ -40,14 +40,14 @@ def check_numbers(
     return _distinct(name, [float(check_number(name, v, low=low, above=above)) for v in _listed(name, value)])
 
 
-def check_names(name: str, value: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
+def check_names(name: str, value: str | Sequence[str] | None, choices: Sequence[str]) -> list[str]:
     """Require different names among the known ones; ``None`` stands for all."""
     if value is None:
-        return list(known)
+        return list(choices)
     listed = _listed(name, value)
     for entry in listed:
-        if entry not in known:
-            raise ValueError(f"{name} must be among {', '.join(known)}, got {entry!r}")
+        if entry not in choices:
+            raise ValueError(f"{name} must be among {', '.join(choices)}, got {entry!r}")
     return _distinct(name, listed)
 
 

@@ -147,8 +147,8 @@ def draw(numbers: Numbers) -> Figure:
     figure = figure_with_legend(10.0, 3.1 * len(panels), names)
     rows = figure.subplots(len(panels), 3, squeeze=False)
     for axes, panel in zip(rows, panels, strict=True):
-        for number, (name, found) in enumerate(panel["losses"].items()):
-            _draw_loss(axes, numbers, found, name, style_of(number)["color"])
+        for number, (name, curves) in enumerate(panel["losses"].items()):
+            _draw_loss(axes, numbers, curves, name, style_of(number)["color"])
         axes[2].plot(numbers["probabilities"], numbers["tent"], color="black", linestyle=":", label=TENT)
         for place, x, y in ((0, "p", "link: best score"), (1, "score", "p of this score"),
                             (2, "p", "Bayes risk, largest = 1")):  # fmt: skip
@@ -161,8 +161,8 @@ def draw(numbers: Numbers) -> Figure:
     return figure
 
 
-def _draw_loss(axes: Any, numbers: Numbers, found: Numbers, name: str, color: str) -> None:
+def _draw_loss(axes: Any, numbers: Numbers, curves: Numbers, name: str, color: str) -> None:
     chances = numbers["probabilities"]
-    axes[0].plot(chances, found["link"], color=color, linewidth=1.5)
-    axes[1].plot(numbers["scores"], found["inverse"], color=color, linewidth=1.5)
-    axes[2].plot(chances, found["risk"], color=color, linewidth=1.5, label=name)
+    axes[0].plot(chances, curves["link"], color=color, linewidth=1.5)
+    axes[1].plot(numbers["scores"], curves["inverse"], color=color, linewidth=1.5)
+    axes[2].plot(chances, curves["risk"], color=color, linewidth=1.5, label=name)

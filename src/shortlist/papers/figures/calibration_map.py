@@ -34,8 +34,8 @@ def sorted_distributions(num_classes: int, parts: int, k: int) -> Tensor:
             for rest in partitions(left - first, places - 1, first):
                 yield [first, *rest]
 
-    found = [p for p in partitions(parts, num_classes, parts) if p[k - 1] > p[k]]
-    return torch.tensor(sorted(found), dtype=torch.float64) / parts
+    distinct = [p for p in partitions(parts, num_classes, parts) if p[k - 1] > p[k]]
+    return torch.tensor(sorted(distinct), dtype=torch.float64) / parts
 
 
 def risk_minimizers(

@@ -42,9 +42,9 @@ def measure(
     check_k(k)
     check_count("bins", bins)
     methods, left_out = measure_runs(runs, lambda run: _class_hits(run, k), progress)
-    hits = [one for method in methods for one in method.by_run]
-    ranges = _ranges(torch.cat([one.images for one in hits]), bins)
-    inside = [[_inside(one, place) for one in hits] for place in ranges]
+    hits = [run_hits for method in methods for run_hits in method.by_run]
+    ranges = _ranges(torch.cat([run_hits.images for run_hits in hits]), bins)
+    inside = [[_inside(run_hits, place) for run_hits in hits] for place in ranges]
     classes = [sum(map(len, of_runs)) / len(hits) for of_runs in inside]
     return {
         "k": k,
@@ -112,9 +112,9 @@ def draw(numbers: Numbers) -> Figure:
     upper.set(ylabel=f"top-{numbers['k']} accuracy, mean over classes (%)")
     upper.set_ylim(max(-2.0, min(shown) - 12), min(102.0, max(shown) + 12))
     upper.grid(alpha=0.3)
-    lower.bar(xs, [one["classes"] for one in bins], width=[0.3 * x for x in xs], color="0.6")
+    lower.bar(xs, [group["classes"] for group in bins], width=[0.3 * x for x in xs], color="0.6")
     lower.set(ylabel="classes", xlabel="training images of the class", xscale="log")
-    lower.set_xticks(xs, [_name(one) for one in bins], fontsize="small")
+    lower.set_xticks(xs, [_name(group) for group in bins], fontsize="small")
     lower.minorticks_off()
     interval = ", ".join(dict.fromkeys(method["interval"] for method in methods))
     add_legend(figure, upper.get_legend_handles_labels()[0], title=f"95 % intervals {interval}")
@@ -123,9 +123,9 @@ def draw(numbers: Numbers) -> Figure:
 
 def _places(bins: Sequence[Any]) -> list[float]:
     """Place the bins: classes without images left of the others, as a logarithm has no 0."""
-    others = [one["x"] for one in bins if one["high"] > 0] or [1.0]
-    return [one["x"] if one["high"] > 0 else others[0] / 2 for one in bins]
+    others = [group["x"] for group in bins if group["high"] > 0] or [1.0]
+    return [group["x"] if group["high"] > 0 else others[0] / 2 for group in bins]
 
 
-def _name(one: Any) -> str:
-    return f"{one['low']}" if one["low"] == one["high"] else f"{one['low']}–{one['high']}"
+def _name(group: Any) -> str:
+    return f"{group['low']}" if group["low"] == group["high"] else f"{group['low']}–{group['high']}"

@@ -54,11 +54,11 @@ def measure(
     check_count("epochs", epochs, low=2)  # the first does not count
     keep_freed_memory()
     wanted = [
-        (network, name, draws, one)
+        (network, name, draws, each_k)
         for network in check_texts("networks", networks)
         for name in names
         for draws in (check_integers("num_draws", num_draws) if name in _DRAWN else [None])
-        for one in (ks if takes_k(name.partition(",")[0]) else [None])
+        for each_k in (ks if takes_k(name.partition(",")[0]) else [None])
     ]
     cases = []
     for network, name, draws, guesses in with_progress(wanted, "trainings", progress):
@@ -100,9 +100,9 @@ def draw(numbers: Numbers) -> Figure:
 def _label(case: Numbers, cases: Sequence[Numbers]) -> str:
     """Name a line by the loss, and by draws and network where there are several."""
     name = case["loss"] if case["k"] is not None else "losses without k"
-    if len({one["num_draws"] for one in cases if one["num_draws"] is not None}) > 1 and case["num_draws"]:
+    if len({each["num_draws"] for each in cases if each["num_draws"] is not None}) > 1 and case["num_draws"]:
         name += f", {case['num_draws']} draw{'s' if case['num_draws'] > 1 else ''}"
-    return name if len({one["network"] for one in cases}) == 1 else f"{name}, {case['network']}"
+    return name if len({each["network"] for each in cases}) == 1 else f"{name}, {case['network']}"
 
 
 def _draw_line(axes: "Axes", number: int, name: str, cases: Sequence[Numbers]) -> None:

@@ -102,11 +102,11 @@ def _curve(fits: Sequence[TauFit], grid: Tensor) -> Curve:
 
 
 def _of_method(method: MethodRuns[Curves], grid: Sequence[float]) -> Numbers:
-    numbers = method.about() | {"test_rows": [one.rows for one in method.by_run]}
+    numbers = method.about() | {"test_rows": [run.rows for run in method.by_run]}
     for name in TECHNIQUES:
-        curves = [getattr(one, name) for one in method.by_run]
+        curves = [getattr(run, name) for run in method.by_run]
         if None in curves:
-            why = next(one.why_none for one in method.by_run if one.weight_normalization is None)
+            why = next(run.why_none for run in method.by_run if run.weight_normalization is None)
             numbers |= {name: None, "no_weight_normalization": why}
         else:
             numbers[name] = _of_technique(curves, grid)
@@ -144,16 +144,16 @@ def draw(numbers: Numbers) -> Figure:
 
 
 def _draw_method(
-    axes: Any, tau: Sequence[float], found: Numbers, style: dict[str, Any], label: str, num_methods: int
+    axes: Any, tau: Sequence[float], curves: Numbers, style: dict[str, Any], label: str, num_methods: int
 ) -> None:
     color, marker = style["color"], style["marker"]
-    test = found["test"]
+    test = curves["test"]
     axes.plot(tau, percent(test["value"]), color=color, linewidth=1.8, label=label, markersize=4,
               marker=marker if num_methods > len(PRINT) else None,
               markevery=max(1, len(tau) // 8))  # fmt: skip
-    axes.plot(tau, percent(found["val"]["value"]), color=color, linewidth=0.9, linestyle=(0, (3, 2)))
+    axes.plot(tau, percent(curves["val"]["value"]), color=color, linewidth=0.9, linestyle=(0, (3, 2)))
     draw_band(axes, tau, test, color=color, num_lines=num_methods)
-    chosen = found["chosen"]
+    chosen = curves["chosen"]
     place = [chosen["mean_tau"]], percent([chosen["mean_error"]["value"]])
     axes.plot(*place, marker="*", markersize=13, markeredgecolor="black", color=color, linestyle="none",
               zorder=5)  # fmt: skip

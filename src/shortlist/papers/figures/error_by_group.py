@@ -51,7 +51,7 @@ def measure(
     check_k(k)
     bounds = {"few_below": few_below, "many_above": many_above}
     methods, left_out = measure_runs(runs, lambda run: _errors(run, groups, k, bounds), progress)
-    lengths = {len(one.errors) for method in methods for one in method.by_run}
+    lengths = {len(each_run.errors) for method in methods for each_run in method.by_run}
     if len(lengths) > 1:
         raise ValueError(f"groups must be at most the classes of each run ({min(lengths)}), got {groups}")
     names = [str(number) for number in range(1, lengths.pop() + 1)] if groups else list(reversed(GROUPS))

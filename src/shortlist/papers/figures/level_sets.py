@@ -72,14 +72,16 @@ def measure(
         raise ValueError(f"class_counts must have three entries, got {class_counts!r}")
     counts = torch.tensor([check_number("class_counts", count, above=0.0) for count in class_counts])
     swept = {
-        "smooth_topk": [{"temperature": one} for one in check_numbers("temperature", temperature, above=0.0)],
-        "noised_topk": [{"noise_std": one} for one in check_numbers("noise_std", noise_std, above=0.0)],
+        "smooth_topk": [
+            {"temperature": each} for each in check_numbers("temperature", temperature, above=0.0)
+        ],
+        "noised_topk": [{"noise_std": each} for each in check_numbers("noise_std", noise_std, above=0.0)],
     }
     cases = [
-        (name, guesses, own)
+        (name, guesses, swept_options)
         for name in names
         for guesses in (ks if _depends(name) else [None])
-        for own in swept.get(name, [{}])
+        for swept_options in swept.get(name, [{}])
     ]
     grid = simplex_grid(resolution, total=scale)
     panels = [
@@ -98,11 +100,11 @@ def measure(
 
 
 def _panel(
-    name: str, k: int | None, own: dict[str, float], grid: Tensor, scale: float, counts: Tensor
+    name: str, k: int | None, changed: dict[str, float], grid: Tensor, scale: float, counts: Tensor
 ) -> dict[str, Any]:
     """Compute a loss at all points of the grid; losses of cosines see points that add up to 1."""
     cosine = "cosine_scores" in getattr(LOSSES.get(name), "needs", ())
-    options = _options(name, k or 1) | own
+    options = _options(name, k or 1) | changed
     values = _evaluate(name, grid / scale if cosine else grid, options, counts).tolist()
     return {
         "loss": name,

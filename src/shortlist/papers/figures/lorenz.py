@@ -63,8 +63,9 @@ def draw(numbers: Numbers) -> Figure:
     """Draw a curve for each data set, below the diagonal on which all classes are alike."""
     figure = new_figure(5.2, 5.0)
     labels = [
-        f"{one['name']}, {one['num_classes']:,} classes: Gini {one['gini']:.2f}" for one in numbers["sets"]
+        f"{each['name']}, {each['num_classes']:,} classes: Gini {each['gini']:.2f}"
+        for each in numbers["sets"]
     ]
-    curves = [(one["classes"], one["images"]) for one in numbers["sets"]]
+    curves = [(each["classes"], each["images"]) for each in numbers["sets"]]
     plot_lorenz(figure.subplots(), dict(zip(labels, curves, strict=True)))
     return figure

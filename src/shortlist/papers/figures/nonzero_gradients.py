@@ -145,12 +145,12 @@ def draw(numbers: Numbers) -> Figure:
         axes.plot(amounts, line["nonzero"], color=color, marker=mark, markersize=3.5, label=label)
         end = (amounts[-1], line["nonzero"][-1])
         axes.annotate(label, end, (7, 0), textcoords="offset points", va="center", fontsize=8, color=color)
-        for trained in (one for one in numbers["first_epoch"] if one["num_draws"] == count):
+        for trained in (entry for entry in numbers["first_epoch"] if entry["num_draws"] == count):
             axes.plot(amounts, trained["nonzero"], color=color, marker=mark, markersize=3.5, linestyle=":",
                       markerfacecolor="white", label=f"{label}, first epoch")  # fmt: skip
     levels: dict[float, list[str]] = {}
-    for name, found in numbers["references"].items():
-        levels.setdefault(round(found["nonzero"], 1), []).append(name)
+    for name, reference in numbers["references"].items():
+        levels.setdefault(round(reference["nonzero"], 1), []).append(name)
     for level, names in levels.items():
         axes.hlines(level, min(amounts), max(amounts), color="0.45", linewidth=0.8, linestyle="--", zorder=0)
         words = f"{', '.join(names)}: {level:g}"

@@ -35,7 +35,7 @@ def measure(
         progress: Called after each run.
     """
     methods, left_out = measure_runs(runs, lambda run: _sizes(run, predictor), progress)
-    largest = max(len(one.whole) for method in methods for one in method.by_run) - 1
+    largest = max(len(each_run.whole) for method in methods for each_run in method.by_run) - 1
     bins = size_bins(largest)
     return {
         "predictor": predictor,
@@ -55,14 +55,14 @@ def _sizes(run: Run, name: str) -> Sizes:
 
 
 def _of_method(method: MethodRuns[Sizes], bins: Sequence[tuple[int, int]]) -> Numbers:
-    names = list(dict.fromkeys(name for one in method.by_run for name in one.histograms))
-    mean_sizes = [sum(i * n for i, n in enumerate(one.whole)) / sum(one.whole) for one in method.by_run]
+    names = list(dict.fromkeys(name for run in method.by_run for name in run.histograms))
+    mean_sizes = [sum(i * n for i, n in enumerate(run.whole)) / sum(run.whole) for run in method.by_run]
     by_group = {
-        name: [one.histograms[name] for one in method.by_run if name in one.histograms] for name in names
+        name: [run.histograms[name] for run in method.by_run if name in run.histograms] for name in names
     }
     return method.about() | {
         "mean_size": asdict(seed_mean(mean_sizes)),
-        "share": _shares([one.whole for one in method.by_run], bins),
+        "share": _shares([run.whole for run in method.by_run], bins),
         "groups": {name: _shares(histograms, bins) for name, histograms in by_group.items()},
     }
 
@@ -102,9 +102,9 @@ def _label(method: Numbers) -> str:
 def _draw_bars(axes: Any, numbers: Numbers, bars: Mapping[str, Numbers], colors: Sequence[str]) -> None:
     bins = [tuple(ends) for ends in numbers["bins"]]
     width = 0.8 / len(bars)
-    for number, ((label, found), color) in enumerate(zip(bars.items(), colors, strict=True)):
+    for number, ((label, bar), color) in enumerate(zip(bars.items(), colors, strict=True)):
         places = [i + (number - (len(bars) - 1) / 2) * width for i in range(len(bins))]
-        axes.bar(places, percent(found["value"]), width, color=color, label=label)
+        axes.bar(places, percent(bar["value"]), width, color=color, label=label)
     axes.set_xticks(range(len(bins)), bin_labels(bins))
     axes.tick_params(labelbottom=True)
     axes.grid(alpha=0.3, axis="y")

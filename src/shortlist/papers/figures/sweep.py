@@ -68,9 +68,9 @@ def measure(
         "key": key,
         "metrics": names,
         "lines": [
-            {"label": label, "points": sorted(found, key=lambda p: p["value"])}
-            for label, found in lines.items()
-            if found[0]["value"] is not None
+            {"label": label, "points": sorted(line_points, key=lambda p: p["value"])}
+            for label, line_points in lines.items()
+            if line_points[0]["value"] is not None
         ],
         "levels": [point for point in points if point["value"] is None],
         "left_out": left_out,

@@ -70,7 +70,7 @@ def _coverages(run: Run, ks: Sequence[int], average: str) -> Coverages:
 
 
 def _of_method(method: MethodRuns[Coverages]) -> Numbers:
-    numbers = method.about() | {"test_rows": [one.rows for one in method.by_run]}
+    numbers = method.about() | {"test_rows": [each_run.rows for each_run in method.by_run]}
     for name in ("topk", "average_k", "size"):
         numbers[name] = mean_columns(zip(*(getattr(run, name) for run in method.by_run), strict=True))
     return numbers

@@ -49,7 +49,7 @@ def measure(*, runs: Sequence[str | Path], groups: int = 10, progress: Progress 
     check_count("groups", groups)
     seen: dict[tuple[float, ...], str] = {}
     methods, left_out = measure_runs(runs, lambda run: _norms(run, groups, seen), progress)
-    lengths = {len(one.groups) for method in methods for one in method.by_run}
+    lengths = {len(each_run.groups) for method in methods for each_run in method.by_run}
     if len(lengths) > 1:
         raise ValueError(f"groups must be at most the classes of each run ({min(lengths)}), got {groups}")
     return {

@@ -55,19 +55,19 @@ def _source(value: PublishedValue) -> str:
 
 def _row(method: Group, value: PublishedValue, number: int) -> list[object]:
     numbers = _own_numbers(method, value.name)
-    own = _estimate(method, value.name, numbers)
+    estimate = _estimate(method, value.name, numbers)
     share = value.table.unit == "%"
     difference = "-"
-    if own is not None and own.value is not None:
-        gap = own.value - value.value
+    if estimate is not None and estimate.value is not None:
+        gap = estimate.value - value.value
         difference = format_points(gap) if share else f"{gap:+.1f} {value.table.unit}"
     return [
         f"{method.label} [{number}]",
         value.metric,
         _printed(value),
-        metric_cell(own, share=share),
+        metric_cell(estimate, share=share),
         difference,
-        Cell(_told_apart(value, own, numbers), style="long"),
+        Cell(_told_apart(value, estimate, numbers), style="long"),
         value.method,
         Cell("; ".join(value.departures) or "nothing known", style="long"),
     ]
@@ -81,8 +81,8 @@ def _printed(value: PublishedValue) -> Cell:
 
 def _own_numbers(method: Group, name: str) -> list[float]:
     """Return the metric of each run, as far as it is known."""
-    found = [_own_number(run, name) for run in method.runs]
-    return [number for number in found if number is not None]
+    numbers = [_own_number(run, name) for run in method.runs]
+    return [number for number in numbers if number is not None]
 
 
 def _own_number(run: Run, name: str) -> float | None:
@@ -105,9 +105,9 @@ def _estimate(method: Group, name: str, numbers: Sequence[float]) -> Estimate | 
     return mean_with_interval(numbers) if numbers else None
 
 
-def _told_apart(value: PublishedValue, own: Estimate | None, numbers: Sequence[float]) -> str:
+def _told_apart(value: PublishedValue, estimate: Estimate | None, numbers: Sequence[float]) -> str:
     """Say whether our number differs from the published one, by the paper's test or its interval."""
-    if own is None or own.value is None:
+    if estimate is None or estimate.value is None:
         return _why_missing(value)
     level = value.table.t_test_level
     if level is not None and len(numbers) > 1:
@@ -117,7 +117,7 @@ def _told_apart(value: PublishedValue, own: Estimate | None, numbers: Sequence[f
     number = value.number
     if number.half is None:
         return "no interval published"
-    off = abs(round(100 * own.value, number.digits) - number.value)
+    off = abs(round(100 * estimate.value, number.digits) - number.value)
     inside = off <= number.half + 1e-9
     return "no: inside the published interval" if inside else "yes: outside of the published interval"
 

@@ -32,9 +32,9 @@ class Classes:
 def measure_classes(view: MethodView) -> Classes:
     """Count the hits and the set sizes of each class over all runs of a method."""
     classes, results = view.method.runs[0].class_table, [run.results for run in view.method.runs]
-    rows = _sums(one.class_rows for one in results)
+    rows = _sums(each.class_rows for each in results)
     ks = [k for k in results[0].scores.class_hits if k in (1, 5)]
-    first = {f"top-{k}": _sums(one.scores.class_hits[k] for one in results) for k in ks}
+    first = {f"top-{k}": _sums(each.scores.class_hits[k] for each in results) for k in ks}
     present = [index for index, number in enumerate(rows) if number]
     present.sort(key=lambda i: (*(hits[i] / rows[i] for hits in first.values()), classes.names[i]))
     columns: list[tuple[str, Sequence[object]]] = [("class", classes.names)]
@@ -42,8 +42,8 @@ def measure_classes(view: MethodView) -> Classes:
     columns += [("test rows", rows)]
     columns += [(head, _percents(hits, rows)) for head, hits in first.items()]
     for key in results[0].sets:
-        columns.append((f"in {key}", _percents(_sums(one.sets[key].class_hits for one in results), rows)))
-        sizes = _sums(one.sets[key].class_sizes for one in results)
+        columns.append((f"in {key}", _percents(_sums(each.sets[key].class_hits for each in results), rows)))
+        sizes = _sums(each.sets[key].class_sizes for each in results)
         means = [size / max(1, number) for size, number in zip(sizes, rows, strict=True)]
         if len({means[index] for index in present}) > 1:
             columns.append(("its size", [f"{mean:.2f}" for mean in means]))

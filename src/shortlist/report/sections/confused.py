@@ -20,7 +20,7 @@ class Way:
         mistakes: Number of rows that were mistaken.
         rows: Number of all rows of this class.
         pictures: Pictures of some mistaken rows.
-        known: Training picture of the other class.
+        training_picture: Training picture of the other class.
     """
 
     true: str
@@ -28,7 +28,7 @@ class Way:
     mistakes: int
     rows: int
     pictures: Sequence[Picture]
-    known: Picture | None
+    training_picture: Picture | None
 
 
 ConfusedCard = tuple[Way, Way]
@@ -78,11 +78,11 @@ def _share(way: Way) -> str:
 def _way(source: Pictures | None, pair: ConfusedPair, names: Sequence[str], rows: Sequence[int]) -> Way:
     """Count the rows of the first class of a pair that were taken for the second, with pictures of them."""
     true, taken_for = (names[index] for index in pair.classes)
-    shown, known = [], None
+    shown, training_picture = [], None
     if source is not None:
         alts = [f"Test row {row}: {true}, taken for {taken_for}" for row in rows]
         made = [source.test(row, alt=alt, side=64) for row, alt in zip(rows, alts, strict=True)]
         shown = [picture for picture in made if picture is not None]
     if source is not None and shown:
-        known = source.of_class(pair.classes[1], alt=f"A training picture of {taken_for}", side=64)
-    return Way(true, taken_for, pair.forth, pair.rows[0], shown, known)
+        training_picture = source.of_class(pair.classes[1], alt=f"A training picture of {taken_for}", side=64)
+    return Way(true, taken_for, pair.forth, pair.rows[0], shown, training_picture)

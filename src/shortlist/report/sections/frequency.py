@@ -16,15 +16,15 @@ def measure_frequency(view: MethodView) -> Drawing | None:
         return None
     edges = frequency_edges(counts)
     rows = [sum(numbers) for numbers in zip(*(run.results.class_rows for run in method.runs), strict=True)]
-    found = {key: coverage_by_frequency(_hits(method, key), rows, counts, edges) for key in keys}
+    bins = {key: coverage_by_frequency(_hits(method, key), rows, counts, edges) for key in keys}
     lines = [
-        Series(key, range(len(edges)), [one.coverage for one in found[key]], style, [3.0] * len(edges))
+        Series(key, range(len(edges)), [each.coverage for each in bins[key]], style, [3.0] * len(edges))
         for style, key in enumerate(keys)
     ]
     labels, level = bin_labels(edges), _promise(method)
     body = [
-        [label, first.classes, first.rows, *(format_percent(found[key][i].coverage) for key in keys)]
-        for i, (label, first) in enumerate(zip(labels, found[keys[0]], strict=True))
+        [label, first.classes, first.rows, *(format_percent(bins[key][i].coverage) for key in keys)]
+        for i, (label, first) in enumerate(zip(labels, bins[keys[0]], strict=True))
     ]
     panel = line_plot(
         lines,

@@ -28,19 +28,19 @@ def measure_organs(view: MethodView) -> Organs | None:
         return None
     rows = view.rows.counted.tolist()
     said = [view.pictures.about("test", row).get("organ", "") for row in rows]
-    found = Counter(name for name in said if name)
-    if len(found) < 2:
+    counts = Counter(name for name in said if name)
+    if len(counts) < 2:
         return None
-    order = sorted(found, key=lambda name: (-found[name], name))
+    order = sorted(counts, key=lambda name: (-counts[name], name))
     kept = set(order[:_MOST])
     named = [name if name in kept else _OTHERS if name else _UNKNOWN for name in said]
     heads = [name for name in (*order[:_MOST], _OTHERS, _UNKNOWN) if name in set(named)]
     body = []
     for head in heads:
-        own = torch.tensor([name == head for name in named])
-        number = int(own.sum())
+        of_organ = torch.tensor([name == head for name in named])
+        number = int(of_organ.sum())
         body.append(
-            [head, number, *(_share(int(hits[own].sum()), number) for hits in view.rows.hits.values())]
+            [head, number, *(_share(int(hits[of_organ].sum()), number) for hits in view.rows.hits.values())]
         )
     table = Table("Percent of rows", ["organ or view", "test rows", *view.rows.hits], body)
     return Organs(f"organs-{view.name}", view.method.runs[0].name, table)

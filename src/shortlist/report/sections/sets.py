@@ -18,13 +18,13 @@ def measure_sets(view: ExperimentView) -> list[Table] | None:
 
 def _set_table(view: ExperimentView, key: str) -> Table:
     experiment, start = view.experiment, f"sets.{key}"
-    found = experiment.first.results.sets[key]
+    first_sets = experiment.first.results.sets[key]
     methods = [m for m in experiment.methods if f"{start}.size.micro" in m.metrics]
     groups = [name for name, group in experiment.first.results.groups.items() if group.present]
     columns: list[Column] = [
         ("coverage", f"{start}.coverage.micro", True),
         ("macro", f"{start}.coverage.macro", True),
-        *((f"by {level}", f"{start}.coverage_by.{level}", True) for level in found.coverage_by),
+        *((f"by {level}", f"{start}.coverage_by.{level}", True) for level in first_sets.coverage_by),
         *((group, f"{start}.coverage.{group}", True) for group in groups),
         ("worst class", f"{start}.worst_class", True),
     ]
@@ -36,13 +36,13 @@ def _set_table(view: ExperimentView, key: str) -> Table:
         columns.append(("empty", f"{start}.empty_share", True))
     else:
         caption += " (always of the same size)"
-    if found.nodes is not None:
+    if first_sets.nodes is not None:
         caption += ", and nodes in an answer by level (0: classes)"
         columns.append(("mean level", f"{start}.mean_level", False))
-        columns += [(f"nodes: {level}", f"{start}.nodes.{level}", False) for level in found.nodes]
-    if found.promise is not None and found.promise.asked is not None:
+        columns += [(f"nodes: {level}", f"{start}.nodes.{level}", False) for level in first_sets.nodes]
+    if first_sets.promise is not None and first_sets.promise.asked is not None:
         columns.append(("classes below", f"{start}.under_covered", True))
-        caption += f"; {promise_brief(found.promise)}"
+        caption += f"; {promise_brief(first_sets.promise)}"
     return _with_rows(method_table(caption, methods, columns, view.leaders), methods, key)
 
 

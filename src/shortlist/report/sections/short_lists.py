@@ -75,21 +75,21 @@ def _card(view: MethodView, each: ShortList) -> ListCard:
     picture = None
     if view.pictures is not None:
         picture = view.pictures.test(each.row, alt=f"Test row {each.row}: {true}", side=80)
-    lines = [_line(view, each, one) for one in each.candidates]
+    lines = [_line(view, each, listed) for listed in each.candidates]
     return ListCard(each.row, true, picture, dict(zip(_LETTERS, each.sizes, strict=False)), lines, each.more)
 
 
-def _line(view: MethodView, each: ShortList, one: ListedClass) -> ListLine:
-    picture = None if view.pictures is None else view.pictures.of_class(one.index, alt="")
+def _line(view: MethodView, each: ShortList, listed: ListedClass) -> ListLine:
+    picture = None if view.pictures is None else view.pictures.of_class(listed.index, alt="")
     if view.rows.predictors:
-        remark = "" if any(one.held_by) else f"(place {one.place}, in no set)"
+        remark = "" if any(listed.held_by) else f"(place {listed.place}, in no set)"
     else:
-        remark = "" if one.place <= NUM_FIRST else f"(place {one.place})"
+        remark = "" if listed.place <= NUM_FIRST else f"(place {listed.place})"
     return ListLine(
-        name=view.method.runs[0].class_table.names[one.index],
+        name=view.method.runs[0].class_table.names[listed.index],
         picture=picture,
-        is_true=one.index == each.true,
+        is_true=listed.index == each.true,
         remark=remark,
-        probability=one.probability,
-        held_by=dict(zip(_LETTERS, one.held_by, strict=False)),
+        probability=listed.probability,
+        held_by=dict(zip(_LETTERS, listed.held_by, strict=False)),
     )

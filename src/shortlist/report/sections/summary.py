@@ -107,8 +107,8 @@ def compare_sentence(methods: Sequence[Group], name: str, words: str, test: Best
 
 def _ranked(methods: Sequence[Group], name: str) -> tuple[list[Group], Group | None]:
     """Find the best methods by a metric, and the next one; exact probabilities are not a method."""
-    known = [(m.metrics[name].value, m) for m in methods if name in m.metrics and not m.is_limit]
-    ranked = [(value, m) for value, m in known if value is not None and math.isfinite(value)]
+    values = [(m.metrics[name].value, m) for m in methods if name in m.metrics and not m.is_limit]
+    ranked = [(value, m) for value, m in values if value is not None and math.isfinite(value)]
     ranked.sort(key=lambda entry: -entry[0])
     best = [m for value, m in ranked if value == ranked[0][0]]
     return best, ranked[len(best)][1] if len(best) < len(ranked) else None
@@ -154,7 +154,7 @@ def _set_sentence(key: str, methods: Sequence[Group], test: Best | None) -> str:
     section = first.recipe.named_predictors.get(key)
     wanted = None if section is None else section.options.get("k")
     promises = {method.label: promises_of(method).get(key, []) for method in methods}
-    promised = [promise for found in promises.values() for promise in found]
+    promised = [promise for group in promises.values() for promise in group]
     if promised:
         kept = f" {kept_words(promises)}" if kept_words(promises) else ""
         shared = shared_promise(promised)

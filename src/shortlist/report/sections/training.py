@@ -45,14 +45,14 @@ def measure_training(view: ExperimentView) -> Training:
 
 def _kept_table(runs: Sequence[Run]) -> Table | None:
     """Say which epoch is the model of each run, and why."""
-    found = [(run.name, kept_epoch_of(run.info)) for run in runs]
+    kept_epochs = [(run.name, kept_epoch_of(run.info)) for run in runs]
     rows = [
         [name, kept.epoch, kept.epochs, Cell(kept.reason(), style="long")]
-        for name, kept in found
+        for name, kept in kept_epochs
         if kept is not None
     ]
     caption = "The epoch that was kept of each run, whose network all metrics are of"
-    if any(kept is not None and kept.second_stage for _, kept in found):
+    if any(kept is not None and kept.second_stage for _, kept in kept_epochs):
         caption += "; where there is a second stage, among the epochs of that stage"
     return Table(caption, ["run", "epoch", "of", "because"], rows, words=(0, 3)) if rows else None
 
