@@ -233,9 +233,12 @@ def test_answer_and_thanks_come_into_view_on_a_phone(browser, server, height, mo
 def test_consent_is_asked_before_the_answer_remembered_and_changed(view, server):
     def answer(seed):
         upload(view, png(seed))
-        view.wait_for_selector("button.confirm")
-        box = view.locator("#consent").bounding_box()
-        assert box["y"] + box["height"] <= view.locator("button.confirm").first.bounding_box()["y"]
+        # both boxes at one moment: the page scrolls to its list
+        view.wait_for_function("""() => {
+            const [asked, confirm] = ["#consent", "button.confirm"].map(
+                (selector) => document.querySelector(selector)?.getBoundingClientRect());
+            return confirm && asked.height > 0 && asked.bottom <= confirm.top;
+        }""")
         view.locator("button.confirm").first.click()
         view.get_by_text("Thank you. Your answer is kept.").wait_for()
         event = list(read_events(server[1]))[-1]
