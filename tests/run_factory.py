@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist._row_facts import RowFacts
 from shortlist.class_table import ClassTable
 from shortlist.model.files import read_description, write_description
 from shortlist.recipes.recipe import Recipe, make_recipe
@@ -26,6 +27,7 @@ def finished_run(
     table: ClassTable,
     *,
     norms: tuple[Tensor, Tensor] | None = None,
+    facts: Mapping[str, RowFacts] | None = None,
     **info: Any,
 ) -> Run:
     """A finished run whose network gave these scores and targets of ``val`` and ``test``.
@@ -36,6 +38,8 @@ def finished_run(
     table.save(run.model_path / "class_table.json")
     for part, (output, target) in scores.items():
         save_scores(run, part, output, target, norms)
+    for part, known in (facts or {}).items():
+        run.save_facts(part, known)
     training = PriorRecord.training(table.class_counts)
     run.save_declared({"set": ScoreMap(len(table), contains=training)})
     describe_model(run)

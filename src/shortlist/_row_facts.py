@@ -116,6 +116,11 @@ class RowFacts:
         tensors |= {_GROUP + column: codes.contiguous() for column, (codes, _) in self.groups.items()}
         return tensors, {column: list(names) for column, (_, names) in self.groups.items()}
 
+    def names_of(self, column: str) -> list[str | None]:
+        """Return the name of each row's group in a column; ``None`` where it is not known."""
+        codes, names = self.groups[column]
+        return [None if code == ALONE else names[code] for code in codes.tolist()]
+
     def plain(self) -> dict[str, list[Any]]:
         """Return columns of plain values for a table: numbers of observations, and names of groups."""
         columns: dict[str, list[Any]] = {}
@@ -123,9 +128,7 @@ class RowFacts:
             columns["observation"] = [
                 None if number == ALONE else number for number in self.observation.tolist()
             ]
-        for column, (codes, names) in self.groups.items():
-            columns[_GROUP + column] = [None if code == ALONE else names[code] for code in codes.tolist()]
-        return columns
+        return columns | {_GROUP + column: self.names_of(column) for column in self.groups}
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor], names: Mapping[str, Sequence[str]]) -> "RowFacts | None":

@@ -1,13 +1,22 @@
 """Printing of results: a table of metrics, and what became of promises."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from shortlist.cli._console import print_line
-from shortlist.metrics import Averages, Estimate, Results, format_metric, format_percent
+from shortlist.metrics import (
+    Averages,
+    Estimate,
+    ListNumbers,
+    PopulationNumbers,
+    PopulationResults,
+    Results,
+    format_metric,
+    format_percent,
+)
 from shortlist.promise import Promise
 from shortlist.sentences import promise_brief, promise_words
 
@@ -19,8 +28,37 @@ def print_results(
 ) -> None:
     """Print the table of the metrics, notes, what was promised, and the levels of a taxonomy."""
     Console().print(metrics_table(results, title, group_words=group_words))
+    if results.populations is not None:
+        for table in population_tables(results.populations):
+            Console().print(table)
     for line in [*notes, *promise_lines(results), *_node_lines(results)]:
         print_line(line)
+
+
+def population_tables(found: PopulationResults) -> list[Table]:
+    """Return tables of lists by number of photos and by group: with own thresholds, and the common one."""
+    columns = {"photos": found.photos, **found.groups}
+    title = f"Lists that promise {format_percent(found.level)} %"
+    return [lists_table(title, column, lines) for column, lines in columns.items() if lines]
+
+
+def lists_table(
+    title: str, column: str, lines: Mapping[str, PopulationNumbers], *, common: str = "of single photos"
+) -> Table:
+    """Return a table of coverage and size with own thresholds beside the common one."""
+    caption = f"Percent of objects, and names in a list: with an own threshold, and with that {common}."
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", caption=caption, caption_justify="left")
+    table.add_column(column, overflow="fold")
+    for head in ("objects", "calibrated on", "coverage", "size", "common", "size"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for name, line in lines.items():
+        own = ("-", "-") if line.own is None else _lists(line.own)
+        table.add_row(name, f"{line.objects:,}", f"{line.calibration:,}", *own, *_lists(line.common))
+    return table
+
+
+def _lists(lists: ListNumbers) -> tuple[str, str]:
+    return format_metric("coverage", lists.coverage, plus_minus=" ±"), f"{lists.size:.2f}"
 
 
 def _values(averages: Averages) -> list[str]:

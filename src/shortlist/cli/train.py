@@ -3,12 +3,14 @@
 import json
 import shlex
 import signal
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shortlist._messages import examples
 from shortlist.cli._console import print_json, print_line, progress_report, use_one_thread, warnings_as_lines
 from shortlist.cli._options import AllowCode, AsJson, DataPlace, OwnNetwork, published_file
 
@@ -254,12 +256,37 @@ def evaluate(
         ),
     ] = None,
     network: OwnNetwork = None,
+    place: Annotated[
+        Path | None,
+        typer.Option(
+            help="Measure lists at this place only: a CSV of class ids and perhaps weights, a Darwin Core "
+            "table or a species list of GBIF.",
+            show_default=False,
+        ),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            help="With --place: coverage that the lists promise. The default is that of the run's first "
+            "predictor with one, or 0.9.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure the scores and sets of a run: over rows, over classes, and by number of training images.
 
-    With --scores, measure any saved model on rows that shortlist score wrote.
+    Where the data say it, lists are also measured by number of photos and by group of photos (organ). With
+    --scores, measure any saved model on rows that shortlist score wrote. With --place, measure lists for what
+    occurs there, with thresholds of the place, beside lists that are only cut to it.
     """
+    if place is not None:
+        if scores is not None or split != "test":
+            raise ValueError("--place goes with the test rows of a run: leave out --scores and --split")
+        _evaluate_place(run_folder, place, coverage, as_json)
+        return
+    if coverage is not None:
+        raise ValueError("--coverage is for --place: predictors have the coverage of the recipe")
     if scores is not None:
         from shortlist.cli.score import evaluate_on_scores
 
@@ -280,3 +307,31 @@ def evaluate(
     else:
         groups = run.recipe.evaluation.group_words
         print_results(results, f"{split} rows of {run_folder}", group_words=groups)
+
+
+def _evaluate_place(folder: Path, file: Path, coverage: float | None, as_json: bool) -> None:
+    """Measure lists at a place, and print them beside lists that are cut to it."""
+    from rich.console import Console
+
+    from shortlist.cli._results import lists_table
+    from shortlist.metrics import format_percent
+    from shortlist.place import Place
+    from shortlist.runs import Run, place_numbers, usual_coverage
+
+    run = Run.open(folder)
+    run.check_calibrated()
+    use_one_thread()
+    place = Place.from_file(file)
+    match = place.match(run.class_table)
+    level = usual_coverage(run.predictors) if coverage is None else coverage
+    with warnings_as_lines():
+        numbers = place_numbers(run, match.vector, level)
+    facts = {"place": place.name, "classes": match.matched, "unknown": list(match.unknown), "coverage": level}
+    if as_json:
+        print_json(facts | {"lists": asdict(numbers)})
+        return
+    title = f"Lists that promise {format_percent(level)} % at {place.name} ({match.matched} classes)"
+    common = "of all photos together, cut to the place"
+    Console().print(lists_table(title, "place", {place.name: numbers}, common=common))
+    if match.unknown:
+        print_line(f"{len(match.unknown)} names are no class of the model: {examples(match.unknown)}")

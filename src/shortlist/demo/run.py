@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.metrics import format_percent
+from shortlist.metrics import PopulationResults, format_percent
 from shortlist.recipes import Recipe, make_recipe
 from shortlist.runs import Run
 from shortlist.sentences import promise_words
@@ -17,7 +17,7 @@ from shortlist.training import Progress, resume, train
 K = 5
 BASE: dict[str, Any] = {
     "name": "demo",
-    "data": {"name": "glyphs", "max_classes": 150, "train_images": 6000},
+    "data": {"name": "glyphs", "max_classes": 150, "train_images": 6000, "photos": 4},
     "model": {"name": "small_cnn"},
     "optimizer": {"lr": 0.2},
     "schedule": {"name": "cosine", "warm_up": 0.5},
@@ -162,4 +162,17 @@ def demo_words(runs: dict[str, Run]) -> list[str]:
         + " than with cross-entropy.",
         f"A promise of conformal sets. {promise_words(conformal.promise) if conformal.promise else ''}",
     ]
-    return words
+    return words + _photo_words(results.populations)
+
+
+def _photo_words(found: PopulationResults | None) -> list[str]:
+    """Say what further photos of the same glyph are worth."""
+    lines = {} if found is None else {number: line for number, line in found.photos.items() if line.own}
+    if found is None or len(lines) < 2:
+        return []
+    several = list(lines)[-1]
+    sizes = [f"{line.own.size:.1f}" for line in (lines["1"], lines[several]) if line.own]
+    return [
+        f"Several photos: a list that promises {format_percent(found.level)} % has {sizes[0]} names from one "
+        f"photo and {sizes[1]} from {several}, or {lines[several].common.size:.1f} with the threshold of one."
+    ]

@@ -40,6 +40,7 @@ from shortlist.metrics.names import (
 )
 from shortlist.metrics.nodes import NodeSums, mean_level, node_accuracy, node_shares, node_sums
 from shortlist.metrics.novelty import STRANGER, false_alarm_rate, novelty_auroc, novelty_power
+from shortlist.metrics.populations import measure_place, measure_populations, photos_of_objects
 from shortlist.metrics.ranks import (
     Ranks,
     Ties,
@@ -57,6 +58,9 @@ from shortlist.metrics.results import (
     Averages,
     Estimate,
     GroupRows,
+    ListNumbers,
+    PopulationNumbers,
+    PopulationResults,
     ReliabilityBins,
     Results,
     ScoreResults,
@@ -86,7 +90,10 @@ __all__ = [
     "Estimate",
     "ExchangeabilityTest",
     "GroupRows",
+    "ListNumbers",
     "NodeSums",
+    "PopulationNumbers",
+    "PopulationResults",
     "Ranks",
     "ReliabilityBins",
     "Results",
@@ -112,6 +119,8 @@ __all__ = [
     "exchangeability_test",
     "false_alarm_rate",
     "mean_level",
+    "measure_place",
+    "measure_populations",
     "node_accuracy",
     "node_shares",
     "node_sums",

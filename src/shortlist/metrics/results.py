@@ -134,6 +134,46 @@ class SetResults:
     mean_level: float | None = None
 
 
+@dataclass(frozen=True)
+class ListNumbers:
+    """The coverage of lists, with the interval of Clopper and Pearson, and their mean size."""
+
+    coverage: Estimate
+    size: float
+
+
+@dataclass(frozen=True)
+class PopulationNumbers:
+    """Lists of the same objects with two thresholds.
+
+    Args:
+        objects: Number of objects that were measured.
+        calibration: Number of calibration objects like them.
+        own: Lists with a threshold of these; ``None`` if they are too few for the coverage.
+        common: Lists with the threshold of single photos, of all groups and places.
+    """
+
+    objects: int
+    calibration: int
+    own: ListNumbers | None
+    common: ListNumbers
+
+
+@dataclass(frozen=True)
+class PopulationResults:
+    """Lists of one promised coverage, by what they are about.
+
+    Args:
+        level: Coverage that was promised.
+        photos: By number of photos of an object; empty if no object has several.
+        groups: By column, such as ``"organ"``, and group.
+    """
+
+    level: float
+    photos: Mapping[str, PopulationNumbers] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, PopulationNumbers]] = field(default_factory=dict)
+
+
 def _percent(estimate: "Estimate") -> str:
     return "-" if estimate.value is None else f"{100 * estimate.value:.1f} %"
 
@@ -158,6 +198,7 @@ class Results:
         sets: Metrics of each predictor's sets.
         label_sets: Where photos have several labels, the numbers of :func:`measure_label_sets`; all others
             are about pairs of a photo and one of its labels.
+        populations: Lists by number of photos and by group of rows, where the data say them.
     """
 
     rows: int
@@ -174,6 +215,7 @@ class Results:
     scores: ScoreResults
     sets: Mapping[str, SetResults]
     label_sets: Mapping[str, float] = field(default_factory=dict)
+    populations: PopulationResults | None = None
 
     def __repr__(self) -> str:
         """Show the accuracies, and the coverage and size of each predictor's sets, in percent."""

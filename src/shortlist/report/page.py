@@ -38,6 +38,7 @@ from shortlist.report.sections.classes import measure_classes
 from shortlist.report.sections.confused import measure_confused
 from shortlist.report.sections.frequency import measure_frequency
 from shortlist.report.sections.organs import measure_organs
+from shortlist.report.sections.populations import measure_populations
 from shortlist.report.sections.recipes import measure_recipes
 from shortlist.report.sections.reliability import measure_reliability
 from shortlist.report.sections.sets import measure_sets
@@ -66,6 +67,7 @@ METHOD_SECTIONS: Mapping[str, Callable[[MethodView], Any]] = {
     "sizes": measure_sizes,
     "frequency": measure_frequency,
     "organs": measure_organs,
+    "populations": measure_populations,
     "reliability": measure_reliability,
     "classes": measure_classes,
     "confused": measure_confused,

@@ -21,6 +21,7 @@ from .network import (
     load_network as load_network,
     read_checkpoint as read_checkpoint,
 )
+from .populations import place_numbers as place_numbers, usual_coverage as usual_coverage
 from .run import Run as Run, RunError as RunError
 from .scoring import (
     calibrate_again as calibrate_again,

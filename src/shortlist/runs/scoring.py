@@ -30,6 +30,7 @@ from shortlist.runs.features import means_and_features
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.macro_check import warn_where_priors_hurt
 from shortlist.runs.network import best_state, description_of, last_stage
+from shortlist.runs.populations import run_populations
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.score_maps import complete_map, metric_of, normalized_map
 from shortlist.scores import ScoreMap
@@ -274,8 +275,12 @@ def _measure(run: Run, recipe: Recipe, part: str, calibration: _Calibration) -> 
     options = recipe.evaluation.model_dump()
     results = evaluate(scores, target, predictors, run.class_table, shown=shown, **options)
     results = with_label_sets(run, recipe, part, results)
-    held_out = part == "test" and not validation_is_test(recipe)
-    return results if held_out else results.without_measured()
+    if part != "test" or validation_is_test(recipe):
+        return results.without_measured()
+    if recipe.labels == "one":
+        lists = run_populations(run, predictors, calibration.head, calibration.score_map)
+        results = replace(results, populations=lists)
+    return results
 
 
 def with_label_sets(run: Run, recipe: Recipe, part: str, results: Results) -> Results:

@@ -1,0 +1,154 @@
+"""Coverage and size of lists by number of photos, by group and at a place, each with its own threshold."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from shortlist.metrics.results import Estimate, ListNumbers, PopulationNumbers, PopulationResults
+from shortlist.metrics.rows import block_rows
+from shortlist.metrics.shares import clopper_pearson, effective_rows
+from shortlist.predictors import CalibrationRows, Population
+
+MOST_PHOTOS = 10
+"""Largest number of photos of an object that is measured."""
+_SEED = 7919  # of the order of the photos of an object, which must not depend on their scores
+
+
+def photos_of_objects(
+    objects: Int[Tensor, " n"], photos: int, members: Bool[Tensor, " n"] | None = None
+) -> Int[Tensor, "k photos"]:
+    """Return the rows of so many photos of each object that has them, in an order that is the same for all.
+
+    Args:
+        objects: Number of the object of each row (n,).
+        photos: Number of photos, the first ones of a random order by a fixed seed.
+        members: Which rows count; all by default.
+
+    Example:
+        >>> photos_of_objects(torch.tensor([7, 7, 3, 7, 3]), 3).sort().values
+        tensor([[0, 1, 3]])
+    """
+    order = torch.randperm(len(objects), generator=torch.Generator().manual_seed(_SEED))
+    order = order if members is None else order[members[order]]
+    order = order[objects[order].argsort(stable=True)]
+    _, counts = objects[order].unique_consecutive(return_counts=True)
+    starts = counts.cumsum(0) - counts
+    return order[starts[counts >= photos, None] + torch.arange(photos)]
+
+
+def measure_populations(
+    rows: CalibrationRows,
+    scores: Float[Tensor, "n c"],
+    target: Int[Tensor, " n"],
+    *,
+    observation: Int[Tensor, " n"] | None = None,
+    groups: Mapping[str, Sequence[str | None]] | None = None,
+    coverage: float = 0.9,
+) -> PopulationResults:
+    """Measure lists of a coverage by number of photos and by group, on objects that did not calibrate.
+
+    Each line has lists with a threshold of its own, and lists with the common one: that of single photos of
+    all groups. Objects are independent, so that intervals are exact; of each object as many photos count as
+    the line says, and one in lines of groups.
+
+    Args:
+        rows: Calibration rows of the model.
+        scores: Mapped scores (n, c) of test rows.
+        target: Their classes (n,), each in [0, c).
+        observation: Number of the object of each row (n,); each row is one if ``None``.
+        groups: By column such as ``"organ"`` the group of each row; ``None`` or ``""`` for none.
+        coverage: Promised coverage of the lists.
+    """
+    objects = torch.arange(len(target)) if observation is None else observation
+    measured: Any = {"scores": scores, "target": target, "coverage": coverage}
+    by_photos = {}
+    for photos in range(1, MOST_PHOTOS + 1 if observation is not None else 2):
+        chosen = photos_of_objects(objects, photos)
+        if not len(chosen):
+            break
+        by_photos[str(photos)] = _beside(rows, rows.objects(photos), chosen, **measured)
+    by_group: dict[str, dict[str, PopulationNumbers]] = {}
+    for column, values in (groups or {}).items():
+        known = rows.groups[column].names if column in rows.groups else ()
+        for value in sorted({value for value in values if value}):
+            chosen = photos_of_objects(objects, 1, torch.tensor([own == value for own in values]))
+            own = rows.objects(1, rows.members(column, value)) if value in known else chosen[:0]
+            by_group.setdefault(column, {})[value] = _beside(rows, own, chosen, **measured)
+    return PopulationResults(coverage, by_photos if len(by_photos) > 1 else {}, by_group)
+
+
+def measure_place(
+    rows: CalibrationRows,
+    scores: Float[Tensor, "n c"],
+    target: Int[Tensor, " n"],
+    weights: Float[Tensor, " c"],
+    *,
+    observation: Int[Tensor, " n"] | None = None,
+    coverage: float = 0.9,
+) -> PopulationNumbers:
+    """Measure lists of a coverage at a place: with its own thresholds, and those of all rows, cut to it.
+
+    Test rows count as often as their classes occur there: those of class y weigh :math:`v_y / n_y`.
+
+    Args:
+        rows: Calibration rows of the model.
+        scores: Mapped scores (n, c) of test rows.
+        target: Their classes (n,).
+        weights: How often the classes occur at the place (c,), which add up to 1.
+        observation: Number of the object of each row (n,); each row is one if ``None``.
+        coverage: Promised coverage of the lists.
+
+    Raises:
+        ValueError: If no test row, or no calibration row, is of a class of the place.
+    """
+    objects = torch.arange(len(target)) if observation is None else observation
+    chosen = photos_of_objects(objects, 1, weights[target] > 0)
+    if not len(chosen):
+        raise ValueError("test rows must have a class of the place, got none")
+    own = Population(rows, rows.objects(), importance=weights, frequency=weights)
+    measured: Any = {"scores": scores, "target": target, "coverage": coverage, "place": weights}
+    common = _numbers(Population(rows, rows.objects()), chosen, **measured)
+    lists = _numbers(own, chosen, **measured) if own.is_enough(coverage) else None
+    return PopulationNumbers(len(chosen), own.size, lists, common)
+
+
+def _beside(rows: CalibrationRows, calibration: Tensor, chosen: Tensor, **measured: Any) -> PopulationNumbers:
+    """Measure lists with the thresholds of some calibration objects, and with those of single photos."""
+    common = _numbers(Population(rows, rows.objects(), photos=chosen.shape[1]), chosen, **measured)
+    own = Population(rows, calibration) if len(calibration) else None
+    enough = own is not None and own.is_enough(measured["coverage"])
+    lists = _numbers(own, chosen, **measured) if own is not None and enough else None
+    return PopulationNumbers(len(chosen), len(calibration), lists, common)
+
+
+def _numbers(
+    population: Population,
+    chosen: Tensor,
+    *,
+    scores: Tensor,
+    target: Tensor,
+    coverage: float,
+    place: Tensor | None = None,
+) -> ListNumbers:
+    """Measure the lists of objects, whose photos are rows (k, photos)."""
+    hits, sizes = [], []
+    for some in chosen.split(max(1, block_rows(scores.shape[1]) // chosen.shape[1])):
+        values = population.values(scores[some.reshape(-1)])
+        sets = torch.from_numpy(population.sets_of_coverage(values, coverage))
+        sets = sets if place is None else sets & (place > 0)
+        hits.append(sets.gather(1, target[some[:, :1]]).squeeze(1).double())
+        sizes.append(sets.sum(1).double())
+    hit, size = torch.cat(hits), torch.cat(sizes)
+    if place is None:
+        share, number = float(hit.mean()), float(len(hit))
+        return ListNumbers(Estimate(share, *clopper_pearson(float(hit.sum()), number)), float(size.mean()))
+    labels = target[chosen[:, 0]]
+    counts = labels.bincount(minlength=len(place))
+    weights = place[labels] / counts[labels]
+    share = min(1.0, float((hit * weights).sum() / weights.sum()))
+    number = effective_rows(counts.tolist(), place.tolist())
+    mean = float((size * weights).sum() / weights.sum())
+    return ListNumbers(Estimate(share, *clopper_pearson(share * number, number)), mean)
