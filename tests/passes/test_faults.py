@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from shortlist.class_table import ClassTable
+from shortlist import Model
 from shortlist.passes.inputs import find_shards
 from shortlist.passes.local import run_local
 from shortlist.passes.on_ray import run_on_ray
 from shortlist.passes.reading import read_scores
 from shortlist.passes.score import score_shards
 from shortlist.passes.shards import EmbeddingShard, TarShard, hash_of_classes
-from tests.passes.scoring import CLASSES, ROWS, Disturbed, density_model, make_embeddings, source_of
+from tests.passes.scoring import ROWS, Disturbed, density_model, make_embeddings, source_of
 from tests.passes.test_same_bits import contents
 
 pytestmark = pytest.mark.slow
@@ -120,7 +120,7 @@ def test_a_shard_that_cannot_be_read_is_an_error_that_names_it(world, cluster, t
         path.write_bytes(b"no tar file")
     else:
         path.write_bytes((folder / "rows" / "test.safetensors").read_bytes()[:300])
-    classes = ClassTable([f"c{number}" for number in range(CLASSES)])
+    classes = Model.load(folder / "model").classes
     broken = (
         TarShard("rows", str(path), hash_of_classes(classes))
         if kind == "tar"
