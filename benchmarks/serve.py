@@ -37,7 +37,7 @@ from PIL import Image
 from serve_load import Server, load_of, request_bytes
 
 from shortlist import ClassTable, Model, Preprocessing
-from shortlist.model import CalibrationSummary
+from shortlist.model import keep_rows
 from shortlist.models.spec import NetworkSpec, build_network
 from shortlist.predictors import Conformal
 from shortlist.scores import PriorRecord, ScoreMap
@@ -67,7 +67,7 @@ def demo_model() -> Model:
         predictors={"conformal90": Conformal(coverage=0.9).calibrate(scores, target)},
         spec=spec,
         about={"name": "benchmark"},
-        summary=CalibrationSummary.of_rows(scores, target, score_map, table),
+        calibration_rows=keep_rows(scores, target, score_map, table),
     )
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import nn
 
 from shortlist import ClassTable, Model, Preprocessing
-from shortlist.model import CalibrationSummary
+from shortlist.model import keep_rows
 from shortlist.predictors import Conformal
 from shortlist.scores import PriorRecord, ScoreMap
 
@@ -55,7 +55,7 @@ def my_service(images: Path, index: Path):
     scores = Model.from_parts(network, table, **parts).scores(held_out)
     target = scores.argmax(1)  # yours are the labels of the held-out rows
     parts["predictors"] = {"conformal90": Conformal(coverage=0.9).calibrate(scores, target)}
-    parts["summary"] = CalibrationSummary.of_rows(scores, target, score_map, table)
+    parts["calibration_rows"] = keep_rows(scores, target, score_map, table)
     model = Model.from_parts(network, table, **parts)
     build_index(model, source_of_images(images, model), index)
     return Service(model, index=ImageIndex.open(index, model=model))

@@ -28,7 +28,7 @@ from torch import Tensor
 import shortlist
 from shortlist import Recipe, Run
 from shortlist.palette import PRINT
-from shortlist.predictors import CalibrationRows, Population
+from shortlist.predictors import CalibrationRows, Population, RowFacts
 from shortlist.priors import class_priors
 
 FRAMES = range(2, 30, 5)
@@ -126,13 +126,11 @@ def measured(population: Population, by: Population, frames: Frames, photos: int
 def one_draw(frames: Frames, priors: Tensor, coverage: float, seed: int) -> dict[tuple[str, str], Tensor]:
     """Return what was measured for each number of frames and each threshold."""
     calibration, new = halves(frames, torch.Generator().manual_seed(seed))
-    views = [VIEWS[code] for code in calibration.view.tolist()]
     rows = CalibrationRows.of_rows(
         calibration.scores,
         calibration.target,
         priors=priors,
-        observation=calibration.sign,
-        groups={"view": views},
+        facts=RowFacts(calibration.sign, {"view": (calibration.view, tuple(VIEWS))}),
     )
     single = Population(rows, rows.objects())
     even = torch.full_like(priors, 1 / len(priors))

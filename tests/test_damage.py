@@ -220,7 +220,7 @@ MODEL_FILES = (
     "model.json",
     "MODEL_CARD.md",
     "network.safetensors",
-    "summary.safetensors",
+    "calibration_rows.safetensors",
     "class_table.json",
     "score_map.json",
     "novelty",

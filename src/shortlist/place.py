@@ -85,6 +85,12 @@ class Place:
     def __hash__(self) -> int:
         return self._hash
 
+    @property
+    def shown(self) -> str:
+        """Name for people."""
+        title = self.title if isinstance(self.title, str) else next(iter(self.title.values()), "")
+        return title or self.name
+
     @staticmethod
     def even() -> "Place":
         """Return the place where all classes of a model occur, equally often: the average class counts."""

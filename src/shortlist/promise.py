@@ -51,6 +51,31 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Scope:
+    """Which objects a promise is about, where these are not all photos one by one.
+
+    Args:
+        unknown: Number of names of the place that are no class of the model.
+        photos: Number of photos of each object.
+        calibrated_photos: Number of photos of the objects that calibrated, if too few have as many.
+        column: Column of the data that chooses photos, such as ``"organ"``.
+        value: Its value, such as ``"leaf"``.
+        joined: Whether too few calibration photos have the value, so that all photos count.
+    """
+
+    unknown: int = 0
+    photos: int = 1
+    calibrated_photos: int | None = None
+    column: str = ""
+    value: str = ""
+    joined: bool = False
+
+
+Void = Literal["place", "photos", "few photos", "at most"]
+"""Why a promise is not about a list; see :class:`Promise`."""
+
+
+@dataclass(frozen=True)
 class Promise:
     r"""A promise of a predictor, and all that is needed to read it rightly.
 
@@ -76,8 +101,16 @@ class Promise:
         rows_also: What else the calibration rows served for, such as "chose the epoch". The promise is then
             not exact, since these rows are not like new ones any more.
         measured: Coverage and size on held-out rows, if they were measured.
-        void: Why the promise is not about a list: it has only some ``classes``, or is of several ``photos``
-            where calibration rows have one each. ``None`` if the promise is about it.
+        void: Why the promise is not about a list: it is for a ``place`` that its predictor does not know, of
+            several ``photos`` where nobody knows which calibration photos are of one object, of so many that
+            ``few photos`` calibrate, or has ``at most`` so many classes that it cannot be as sure.
+            ``None`` if the promise is about it.
+        scope: Which objects it is about.
+        lists_all: Whether the calibration rows are too few, so that every list has all classes that can be.
+        at_least: Smallest number of classes in a set.
+        at_most: Largest number of classes in a set; ``None`` for any.
+        share: Share of the calibration rows whose set contains the true class, where it is measured instead
+            of promised.
 
     Example:
         >>> promise = Promise("rows", level=0.9, asked=0.9, rows=84, has_law=True)
@@ -98,7 +131,12 @@ class Promise:
     has_law: bool = False
     rows_also: str = ""
     measured: Measured | None = None
-    void: Literal["classes", "photos"] | None = None
+    void: Void | None = None
+    scope: Scope = Scope()
+    lists_all: bool = False
+    at_least: int = 0
+    at_most: int | None = None
+    share: float | None = None
 
     def __post_init__(self) -> None:
         if self.about not in get_args(About):
@@ -139,8 +177,8 @@ class Promise:
     @property
     def has_too_few_rows(self) -> bool:
         """Whether it is kept only by lists of all classes, since its calibration rows are too few."""
-        if self.level is None or self.rows is None:
-            return False
+        if self.level is None or self.rows is None or self.lists_all:
+            return self.lists_all
         return (
             self.class_rows is None if self.is_by_unit else conformal_rank(self.rows, self.level) > self.rows
         )
@@ -174,6 +212,7 @@ class Promise:
             values["class_rows"] = (least, median)
         if values.get("measured") is not None:
             values["measured"] = Measured(**values["measured"])
+        values["scope"] = Scope(**values.get("scope", {}))
         return Promise(**values)
 
 

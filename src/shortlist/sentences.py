@@ -56,7 +56,8 @@ def promise_words(promise: Promise) -> str:
         The promise is for all photos together, not for each class.
         The lists were calibrated on 84 photos, so the true share is probably between 83 and 96 %.
     """
-    return " ".join([*_what(promise), *_calibration(promise), *_measured(promise)])
+    said = [*_what(promise), *_scope(promise), *_bounds(promise)]
+    return " ".join([*said, *_calibration(promise), *_measured(promise)])
 
 
 def promise_in_short(promise: Promise) -> str:
@@ -178,10 +179,38 @@ def _what(promise: Promise) -> list[str]:
     return [*size, words["nothing"]]
 
 
+def _scope(promise: Promise) -> list[str]:
+    """Say which objects a promise is about, and which not."""
+    words, scope, said = strings()["promise"]["scope"], promise.scope, []
+    if promise.level is None:
+        return said
+    counts = {"classes": 0 if promise.about == "place" else promise.classes, "unknown": scope.unknown}
+    for name, count in counts.items():
+        if count:
+            key = f"{name}_one" if count == 1 else name
+            said.append(words[key].format(**{**_about(promise), "count": f"{count:,}"}))
+    photos = scope.calibrated_photos or scope.photos
+    if photos > 1:
+        said.append(words["photos"].format(count=photos))
+    if scope.column:
+        key = "joined" if scope.joined else "column"
+        said.append(words[key].format(column=scope.column, value=scope.value))
+    return said
+
+
+def _bounds(promise: Promise) -> list[str]:
+    """Say how large lists are at most, and how often they contain the right class where that is measured."""
+    words, rows = strings()["promise"], promise.rows or 0
+    said = [] if promise.at_most is None else [words["at_most"].format(count=promise.at_most)]
+    if promise.share is not None:
+        said.append(words["share"].format(rows=_photos(rows), share=_share(promise.share, rows)))
+    return said
+
+
 def _calibration(promise: Promise) -> list[str]:
     """Say from how many photos a promise comes, and how far these alone can move it."""
     words = strings()["promise"]
-    if promise.rows is None:
+    if promise.rows is None or promise.about == "nothing":
         return []
     said = _spread(promise, promise.rows)
     if promise.class_rows is not None:
@@ -202,9 +231,12 @@ def _calibration(promise: Promise) -> list[str]:
 
 def _spread(promise: Promise, rows: int) -> list[str]:
     words, law_rows = strings()["promise"], promise.law_rows
-    plain = words["calibrated"].format(rows=_photos(rows))
+    photos = _photos(rows, of_objects=(promise.scope.calibrated_photos or promise.scope.photos) > 1)
+    plain = words["calibrated"].format(rows=photos)
     if promise.level is None or (promise.is_by_unit and promise.class_rows is None):
         return [plain]
+    if promise.lists_all:
+        return [plain, words["all_classes"]]
     if promise.spread is None or law_rows is None:
         return [plain, words["no_spread"]]
     if conformal_rank(law_rows, promise.level) > law_rows:
@@ -212,7 +244,7 @@ def _spread(promise: Promise, rows: int) -> list[str]:
     low, high = promise.spread
     smallest = "" if promise.class_rows is None else words["smallest"].format(unit=_unit(promise))
     ends = {"low": _down(low, law_rows), "high": _up(high, law_rows), "smallest": smallest}
-    return [words["spread"].format(rows=_photos(rows), **ends)]
+    return [words["spread"].format(rows=photos, **ends)]
 
 
 def _measured(promise: Promise) -> list[str]:
@@ -242,9 +274,11 @@ def _unit(promise: Promise) -> str:
     return "cluster" if promise.about == "each cluster" else "class"
 
 
-def _photos(number: int) -> str:
+def _photos(number: int, *, of_objects: bool = False) -> str:
     words = strings()["promise"]
-    return words["photo"] if number == 1 else words["photos"].format(count=f"{number:,}")
+    if number == 1 and not of_objects:
+        return words["photo"]
+    return words["objects" if of_objects else "photos"].format(count=f"{number:,}")
 
 
 def _percent(share: float) -> str:

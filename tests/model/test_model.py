@@ -13,8 +13,9 @@ from torch import nn
 
 import shortlist
 from shortlist import ClassTable, Model, Preprocessing
+from shortlist._row_facts import RowFacts
 from shortlist._store.manifest import read_sealed, write_sealed
-from shortlist.model import CalibrationSummary, ModelError, network_by_name
+from shortlist.model import ModelError, keep_rows, network_by_name
 from shortlist.model.files import read_description, write_calibration, write_description
 from shortlist.models.heads import CosineHead
 from shortlist.models.spec import NetworkSpec, build_network
@@ -383,7 +384,7 @@ def test_the_folder_has_what_it_should(saved):
     tables = {"class_table.json", "score_map.json"}
     assert names == {"model.json", "MODEL_CARD.md", "network.safetensors", *tables}
     content = json.loads((saved / "model.json").read_text())
-    assert content["format"] == "shortlist model 5" and content["predictors"] == ["average2", "top2", "lac"]
+    assert content["format"] == "shortlist model 6" and content["predictors"] == ["average2", "top2", "lac"]
     assert content["about"] == {"name": "trees", "version": 3}
 
 
@@ -470,7 +471,7 @@ def test_other_formats_and_parts_of_other_models(saved, tmp_path):
     smaller.save(tmp_path / "smaller")
     changes = {
         "model.json": [
-            ({"format": "shortlist model 9"}, "its format is 'shortlist model 9', not 'shortlist model 5'"),
+            ({"format": "shortlist model 9"}, "its format is 'shortlist model 9', not 'shortlist model 6'"),
             ({"predictors": ["../../x"]}, r"got '../../x'"),
             ({"predictors": "average2"}, "predictors must be a list, got str"),
             ({"extra": 1}, "it must have about, classifier"),
@@ -675,39 +676,34 @@ def test_networks_of_any_precision_take_images_as_they_come(dtype):
 # what is kept of calibration rows
 
 
-def summary_rows() -> tuple[torch.Tensor, torch.Tensor]:
+def some_rows() -> tuple[torch.Tensor, torch.Tensor]:
     scores = 2 * torch.randn(80, 6)
     return scores, torch.multinomial(scores.softmax(1), 1).squeeze(1)
 
 
-def test_a_summary_is_saved_with_the_model(tmp_path):
-    scores, target = summary_rows()
-    summary = CalibrationSummary.of_rows(scores, target, adjusted_map(), SIX)
-    cnn_model(summary=summary).save(tmp_path / "with")
+def test_calibration_rows_are_saved_with_the_model(tmp_path):
+    scores, target = some_rows()
+    columns = {"observation": [f"o{i // 2}" for i in range(80)], "organ": ["leaf", "bark"] * 40}
+    rows = keep_rows(scores, target, adjusted_map(), SIX, RowFacts.of_columns(columns))
+    cnn_model(calibration_rows=rows).save(tmp_path / "with")
     cnn_model().save(tmp_path / "without")
-    again = Model.load(tmp_path / "with").summary
-    assert again is not None and again.macro is not None
-    assert again.to_tensors().keys() == summary.to_tensors().keys()
-    for name, tensor in summary.to_tensors().items():
+    again = Model.load(tmp_path / "with").calibration_rows
+    assert again.to_tensors().keys() == rows.to_tensors().keys()
+    for name, tensor in rows.to_tensors().items():
         assert torch.equal(again.to_tensors()[name], tensor), name
-    assert Model.load(tmp_path / "without").summary is None
-    (tmp_path / "with" / "summary.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"summary\.safetensors is missing"):
+    assert again.facts.groups["organ"][1] == ("bark", "leaf")
+    assert Model.load(tmp_path / "without").calibration_rows is None
+    (tmp_path / "with" / "calibration_rows.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"calibration_rows\.safetensors is missing"):
         Model.load(tmp_path / "with")
 
 
-def test_a_summary_names_the_classes_that_get_the_probability_of_others():
-    scores, target = summary_rows()
-    summary = CalibrationSummary.of_rows(scores, target, adjusted_map(), SIX)
-    for index in target.unique().tolist():
-        mean = scores[target == index].softmax(1).mean(0)
-        order = sorted((j for j in range(6) if j != index), key=lambda j: -float(mean[j]))
-        assert summary.confused[index].tolist() == order
-        assert torch.allclose(summary.confused_share[index], mean[order])
-    few = CalibrationSummary.of_rows(scores[:1], target[:1], adjusted_map(), SIX)
-    other = (int(target[0]) + 1) % 6
-    assert few.confused[other].tolist() == [-1] * 5
-    assert CalibrationSummary.of_rows(scores, torch.full((80,), -100), adjusted_map(), SIX) is None
+def test_rows_know_the_priors_of_their_scores():
+    scores, target = some_rows()
+    rows = keep_rows(scores, target, adjusted_map(), SIX)
+    assert torch.allclose(rows.priors, adjusted_map().now.priors)
+    assert torch.allclose(rows.frequencies, SIX.class_counts.double() / sum(SIX.counts))
+    assert keep_rows(scores, torch.full((80,), -100), adjusted_map(), SIX) is None
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -721,11 +717,10 @@ def test_scores_and_features_come_from_one_pass(kind):
 
 
 @pytest.mark.errors
-def test_a_summary_must_be_of_the_same_classes():
-    scores, target = summary_rows()
-    summary = CalibrationSummary.of_rows(scores, target, adjusted_map(), SIX)
-    with pytest.raises(ValueError, match="summary must be for the table's 3 classes, got 6"):
-        of_known_scores(summary=summary)
+def test_calibration_rows_must_be_of_the_same_classes():
+    rows = keep_rows(*some_rows(), adjusted_map(), SIX)
+    with pytest.raises(ValueError, match="calibration_rows must be for the table's 3 classes, got 6"):
+        of_known_scores(calibration_rows=rows)
 
 
 def test_a_network_that_is_missing_or_does_not_fit_is_no_damage(tmp_path):

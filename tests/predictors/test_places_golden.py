@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from shortlist._row_facts import RowFacts
 from shortlist.predictors.at_place import place_posterior
 from shortlist.predictors.calibration_rows import CalibrationRows
 from shortlist.predictors.population import Population
@@ -70,7 +71,7 @@ def test_a_population_of_several_photos(case):
         INPUTS["photo_logits"].log_softmax(1),
         None,
         INPUTS["photo_logits"].shape[1],
-        observation=observation,
+        facts=RowFacts(observation),
     )
     population = Population(rows, rows.objects(case["params"]["photos"]))
     assert population.size == case["observations"]

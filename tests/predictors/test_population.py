@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
+from shortlist._row_facts import RowFacts
 from shortlist.predictors import AverageK, CalibrationWarning, Conformal, calibration_rows as rows_module
 from shortlist.predictors.calibration_rows import CalibrationRows
 from shortlist.predictors.population import Population
@@ -27,6 +28,11 @@ def draw(seed: int, n: int, c: int = 6, *, tied: bool = False):
 
 def exact(scores, target, **options):
     return CalibrationRows.of_rows(scores, target, dtype=torch.float64, **options)
+
+
+def facts_of(observation, **groups):
+    columns = {} if observation is None else {"observation": list(observation)}
+    return RowFacts.of_columns(columns | groups)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 60), st.booleans())
@@ -111,7 +117,7 @@ def test_places_photos_and_groups_by_loops(seed, group, photos):
         organ[shuffled],
     )
     weights = np.array([0.0, 0.3, 0.3, 0.2, 0.1, 0.1])
-    rows = exact(scores, target, priors=PRIORS, observation=observation.tolist(), groups={"organ": organ})
+    rows = exact(scores, target, priors=PRIORS, facts=facts_of(observation, organ=organ))
     members = None if group is None else rows.members("organ", group)
     vector = torch.from_numpy(weights)
     place = Population(rows, rows.objects(photos, members), importance=vector, frequency=vector)
@@ -120,7 +126,7 @@ def test_places_photos_and_groups_by_loops(seed, group, photos):
     for i in range(len(rows)):
         row = (scores.log_softmax(1) == rows.log_p[i]).all(1).nonzero().item()
         if group is None or organ[row] == group:
-            by_observation[int(rows.observation[i])].append(i)
+            by_observation[int(rows.facts.observation[i])].append(i)
     true, classes = [], []
     for members in by_observation.values():
         label = int(rows.target[members[0]])
@@ -260,7 +266,7 @@ def test_of_very_many_rows_some_are_drawn_without_a_look_at_them(monkeypatch):
     assert torch.equal(other.log_p, (-scores[index]).log_softmax(1))  # the same rows, whatever their values
     observation = [f"o{i // 3}" for i in range(300)]
     target = target[::3].repeat_interleave(3)
-    whole = exact(scores, target, observation=observation)
+    whole = exact(scores, target, facts=facts_of(observation))
     assert len(whole) == 99  # 33 of 100 observations, with all their photos
     found = [(scores.log_softmax(1) == row).all(1).nonzero().item() for row in whole.log_p]
     assert sorted(i // 3 for i in found) == sorted(3 * [*{i // 3 for i in found}])
@@ -272,11 +278,11 @@ def test_of_very_many_rows_some_are_drawn_without_a_look_at_them(monkeypatch):
 def test_photos_are_a_prefix_of_one_order():
     scores, target = draw(1, 90, 5)
     target = target[::3].repeat_interleave(3)
-    rows = exact(scores, target, observation=torch.arange(90) // 3)
+    rows = exact(scores, target, facts=facts_of(np.arange(90) // 3))
     three, two, one = (rows.objects(photos) for photos in (3, 2, 1))
     assert torch.equal(three[:, :2], two) and torch.equal(two[:, :1], one) and len(rows.objects(4)) == 0
     # a row without id is an observation of its own, and so is another class under the same id
-    mixed = exact(scores[:4], torch.tensor([0, 0, 1, 1]), observation=["a", "a", "a", None])
+    mixed = exact(scores[:4], torch.tensor([0, 0, 1, 1]), facts=facts_of(["a", "a", "a", None]))
     assert [len(mixed.objects(photos)) for photos in (1, 2)] == [3, 1]
     plain = exact(scores, target)
     assert len(plain.objects(1)) == 90 and len(plain.objects(2)) == 0
@@ -301,15 +307,15 @@ def test_tensors_and_back():
         scores,
         target,
         priors=torch.full((40,), 1 / 40),
-        observation=torch.arange(30) // 2,
-        groups={"organ": ["leaf", "", "écorce"] * 10},
+        facts=facts_of(np.arange(30) // 2, organ=["leaf", "", "écorce"] * 10),
         max_bytes=30 * 4 * 10,
     )
     again = CalibrationRows.from_tensors(rows.to_tensors())
-    for name in ("target", "log_p", "classes", "priors", "observation"):
+    for name in ("target", "log_p", "classes", "priors"):
         assert torch.equal(getattr(again, name), getattr(rows, name)), name
     assert again.frequencies is None and again.num_classes == 40
-    assert again.groups["organ"].names == ("leaf", "écorce")
+    assert torch.equal(again.facts.observation, rows.facts.observation)
+    assert again.facts.groups["organ"][1] == ("leaf", "écorce")
     assert torch.equal(again.members("organ", "écorce"), rows.members("organ", "écorce"))
     tensors = rows.to_tensors()
     for broken in (
@@ -326,7 +332,7 @@ def test_tensors_and_back():
 @pytest.mark.errors
 def test_bad_input_is_named():
     scores, target = draw(0, 10, 4)
-    rows = exact(scores, target, groups={"organ": ["leaf"] * 10})
+    rows = exact(scores, target, facts=facts_of(None, organ=["leaf"] * 10))
     population = Population(rows, rows.objects())
     values = population.values(scores)
     with pytest.raises(ValueError, match="coverage must be < 1, got 1"):
@@ -339,8 +345,8 @@ def test_bad_input_is_named():
         population.values(torch.zeros(1, 5))
     with pytest.raises(ValueError, match="at least 1"):
         exact(scores, torch.full((10,), -100))
-    with pytest.raises(ValueError, match=r"observation must have one entry per row \(10\), got 3"):
-        exact(scores, target, observation=["a", "b", "c"])
+    with pytest.raises(ValueError, match=r"facts must have one entry per row \(10\), got 3"):
+        exact(scores, target, facts=facts_of(["a", "b", "c"]))
     with pytest.raises(
         ValueError, match=r"group must be of a column of the calibration rows \(organ\), got 'x'"
     ):

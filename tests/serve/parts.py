@@ -8,7 +8,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from shortlist import ClassTable, Model, Preprocessing
-from shortlist.model import CalibrationSummary
+from shortlist.model import keep_rows
 from shortlist.predictors import AverageK, Conformal, TopK
 from shortlist.scores import PriorRecord, ScoreMap
 
@@ -75,7 +75,7 @@ def tree_model(table: ClassTable = TREES, **parts) -> Model:
         "score_map": score_map,
         "predictors": predictors,
         "about": {"name": "trees"},
-        "summary": CalibrationSummary.of_rows(scores, target, score_map, table),
+        "calibration_rows": keep_rows(scores, target, score_map, table),
     } | parts
     return Model.from_parts(network, table, **parts)
 

@@ -1,6 +1,7 @@
 """The answerer against loops over single images."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +10,16 @@ from torch import nn
 
 from shortlist import ClassTable, Model
 from shortlist.model import Choice
-from shortlist.predictors import AverageK, Conformal, NoveltyDetector, TaxonomyNodes, TopK
+from shortlist.place import Place
+from shortlist.predictors import (
+    AverageK,
+    CalibrationRows,
+    CalibrationWarning,
+    Conformal,
+    NoveltyDetector,
+    TaxonomyNodes,
+    TopK,
+)
 from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
 from shortlist.serve.answerer import Answerer
 from shortlist.serve.exchange import Query
@@ -48,16 +58,19 @@ def test_several_photos_count_by_the_mean_of_their_log_posteriors(model):
     assert not answer.listed.promise.holds and answer.listed.promise.void == "photos"
 
 
-def test_some_classes_share_all_the_probability(model):
+def test_the_classes_of_a_place_share_all_the_probability(model):
     image = inputs(1)
-    [answer] = Answerer(model).answer([Query(image, Choice(coverage=0.8, classes=(1, 3, 4)))])
+    place = Place({"q2": 2, "b1": 1, "Betula nana": 1}, name="fen")
+    [answer] = Answerer(model).answer([Query(image, Choice(coverage=0.8, place=place))])
     [whole] = Answerer(model).answer([Query(image, Choice(coverage=0.8))])
-    before = {c.index: c.probability for c in whole.listed}
-    total = sum(before[i] for i in (1, 3, 4))
+    before, weights = {c.index: c.probability for c in whole.listed}, {1: 0.5, 3: 0.25, 4: 0.25}
+    here = {i: before[i] * weight / TREES.counts[i] for i, weight in weights.items()}
     assert {c.index for c in answer.listed} == {1, 3, 4}
     for c in answer.listed:
-        assert c.probability == pytest.approx(before[c.index] / total, rel=1e-5)
-    assert not answer.listed.promise.holds and answer.listed.promise.void == "classes"
+        assert c.probability == pytest.approx(here[c.index] / sum(here.values()), rel=1e-5)
+    promise = answer.listed.promise
+    assert promise.holds and (promise.about, promise.level) == ("place", 0.8)
+    assert (promise.place, promise.classes, promise.scope.unknown) == ("fen", 3, 0)
     assert whole.listed.promise.holds and whole.listed.promise.level == 0.8
 
 
@@ -67,23 +80,32 @@ SIZES = ({"top": 1}, {"top": 4}, {"average": 1.5}, {"average": 3})
 @pytest.mark.parametrize(
     ("choice", "macro"),
     [(choice, macro) for choice in SIZES for macro in (False, True)]
-    + [({"coverage": 0.6}, False), ({"coverage": 0.95}, False)],
+    + [({"coverage": level}, macro) for level in (0.6, 0.95) for macro in (False, True)],
 )
-def test_any_choice_makes_the_sets_of_its_predictor(model, choice, macro):
+def test_any_choice_makes_the_sets_of_its_predictor(choice, macro):
     generator = torch.Generator().manual_seed(2)  # the calibration rows of the model
     rows = torch.rand(400, 1, 2, 2, generator=generator)
-    scores = model.scores(rows).clone()
+    scores = tree_model().scores(rows).clone()
     target = torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
-    priors = (TREES.class_counts / TREES.class_counts.sum()).float() if macro else None
+    training = (TREES.class_counts / TREES.class_counts.sum()).float()
+    priors = training if macro else None
+    exact = CalibrationRows.of_rows(scores, target, priors=training, dtype=torch.float64)
+    model = tree_model(calibration_rows=exact)
+    change = training.log() if macro else torch.zeros(6)
     if "top" in choice:
         predictor = TopK(choice["top"], priors=priors)
     elif "average" in choice:
         predictor = AverageK(choice["average"], priors=priors).calibrate(scores)
     else:
-        predictor = Conformal(coverage=choice["coverage"]).calibrate(scores, target)
+        rule = "macro" if macro else "marginal"
+        predictor = Conformal(coverage=choice["coverage"], rule=rule, score="lac")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)  # of classes with few rows
+            predictor.calibrate(scores - change, target)
     batch = inputs(30, seed=7)
     answers = Answerer(model).answer([Query(image[None], Choice(**choice, macro=macro)) for image in batch])
-    sets = predictor(model.scores(batch)).numpy()
+    new = model.scores(batch)
+    sets = predictor(new - change if "coverage" in choice else new).numpy()
     for answer, row in zip(answers, sets, strict=True):
         assert {c.index for c in answer.listed if c.in_set} == set(np.flatnonzero(row))
         entries = [c.enters_at for c in answer.listed]
@@ -93,7 +115,7 @@ def test_any_choice_makes_the_sets_of_its_predictor(model, choice, macro):
             assert [e.average <= choice["average"] for e in entries] == [c.in_set for c in answer.listed]
         assert [e.top for e in entries] == list(range(1, 7))
         coverages = [e.coverage for e in entries]
-        assert coverages == ([None] * 6 if macro else sorted(coverages))
+        assert macro or coverages == sorted(coverages)  # with macro each class has its own threshold
 
 
 def test_answers_do_not_depend_on_the_batch(model):
@@ -101,7 +123,7 @@ def test_answers_do_not_depend_on_the_batch(model):
     choices = [Choice(), Choice(top=2), Choice(average=2, macro=True), Choice(predictor="average2_macro")]
     queries = []
     for i in range(10):
-        options = {"classes": (0, 2, 5) if i % 3 == 0 else None, "photos": 1 + i % 2}
+        options = {"place": Place.of(["q1", "f1", "a/1"]) if i % 3 == 0 else None, "photos": 1 + i % 2}
         queries.append(Query(batch[i : i + 1 + i % 2], dataclasses.replace(choices[i % 4], **options)))
     answerer = Answerer(model)
     together, alone = answerer.answer(queries), [answerer.answer([query])[0] for query in queries]
@@ -204,8 +226,11 @@ def test_strangers_are_told_if_each_photo_is_strange(strangeness):
         (Choice(top=7), "top must be from 1 to 6, got 7"),
         (Choice(average=5.999), "average must be from 1 to"),
         (Choice(coverage=1.0), "coverage must be < 1"),
-        (Choice(classes=()), "classes must be indices from 0 to 5, got none"),
-        (Choice(classes=(2, 6)), "classes must be indices from 0 to 5, got 2 to 6"),
+        (Choice(place=Place.of(["yeti"])), "the place must name at least 1 class of the model by id or name"),
+        (Choice(coverage=0.9, group=("organ", "leaf")), "group must be of a column of the calibration rows"),
+        (Choice(coverage=0.9, at_least=3, at_most=2), "at_most must be an integer >= 3, got 2"),
+        (Choice(top=2, at_most=3), "at_most goes with average or coverage, got it with top"),
+        (Choice(average=4, at_most=3), "average must be from 1 to 3, got 4"),
         (Choice(photos=0), "photos must be an integer >= 1, got 0"),
     ],
 )
@@ -216,7 +241,7 @@ def test_a_choice_that_cannot_be_is_named(model, choice, words):
 
 @pytest.mark.errors
 def test_what_a_model_lacks_is_named():
-    plain = tree_model(summary=None)
+    plain = tree_model(calibration_rows=None)
     with pytest.raises(ValueError, match="kept nothing of its calibration rows"):
         plain.resolve(Choice(coverage=0.9))
     [answer] = Answerer(plain).answer([Query(inputs(1), Choice(top=2))])
@@ -225,15 +250,14 @@ def test_what_a_model_lacks_is_named():
         Answerer(Model.from_parts(nn.Identity(), TREES, preprocessing=PREPARE))
 
 
-@pytest.mark.errors
-def test_a_coverage_of_the_average_class_is_refused_and_says_what_to_do(model):
-    with pytest.raises(ValueError, match=r"macro must be false with coverage.*predictor .*\(it has none\)"):
-        model.resolve(Choice(coverage=0.9, macro=True))
-    own = Conformal(coverage=0.9, rule="macro", score="lac").calibrate(
-        model.scores(inputs(100)).clone(), torch.arange(100) % 6
-    )
-    with pytest.raises(ValueError, match=r"that has it \(for_all\)"):
-        tree_model(predictors={"for_all": own}).resolve(Choice(coverage=0.9, macro=True))
+def test_a_coverage_of_the_average_class_is_promised(model):
+    _, promise = model.resolve(Choice(coverage=0.9, macro=True))
+    assert promise.holds and promise.about == "average class" and promise.rows == 400
+    by_name = tree_model(predictors={"lac": model.predictors["conformal90"]})
+    place = Place.of(["q1", "q2"], name="park")
+    for several in (Choice(predictor="lac", place=place), Choice(coverage=0.9, place=place)):
+        made = by_name.resolve(several)[1]
+        assert made.holds and made.about == "place" and made.classes == 2
 
 
 def test_a_taxonomy_predictor_answers_with_its_nodes(model):

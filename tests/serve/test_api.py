@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from shortlist.model import CalibrationSummary
+from shortlist.predictors import CalibrationRows
 from shortlist.serve import schemas
 from shortlist.serve.keys import Keys
 from shortlist.serve.limits import Limits, RateLimit
@@ -84,7 +84,7 @@ def test_confusions_are_mean_probabilities_of_calibration_rows(client, model):
     mean = {TREES.ids[j]: float(scores[target == 0].softmax(1)[:, j].mean()) for j in range(1, 6)}
     found = client.get("/v1/classes/q1").json()["confused_with"]
     assert [(c["id"], c["probability"]) for c in found] == [
-        (id, pytest.approx(mean[id], abs=1e-5)) for id in sorted(mean, key=lambda id: -mean[id])
+        (id, pytest.approx(mean[id], rel=1e-3)) for id in sorted(mean, key=lambda id: -mean[id])
     ]
 
 
@@ -98,7 +98,7 @@ def test_the_card_says_what_can_be_asked_for(client, start):
     sizes = [step["average_size"] for step in card["ladder"]["coverage"]]
     assert sizes == sorted(sizes) and card["index"] == {"images": 12}
     assert card["ladder"]["coverage"][0]["coverage"] == 0.9 and sizes[0] >= 1  # at 0.85 it is 0.945
-    plain = start(made=tree_model(summary=None), index=None).get("/v1/model").json()
+    plain = start(made=tree_model(calibration_rows=None), index=None).get("/v1/model").json()
     assert plain["ladder"] is None and plain["choices"]["coverage"] is None and plain["index"] is None
 
 
@@ -108,8 +108,9 @@ def test_steps_of_the_control_have_lists_of_one_name_or_more(start, skill, expec
     generator = torch.Generator().manual_seed(3)
     target = torch.randint(6, (300,), generator=generator)
     scores = torch.randn(300, 6, generator=generator) + skill * torch.eye(6)[target]
-    summary = CalibrationSummary.of_rows(scores, target, tree_model().score_map, TREES)
-    steps = start(made=tree_model(summary=summary), index=None).get("/v1/model").json()["ladder"]["coverage"]
+    exact = CalibrationRows.of_rows(scores, target, dtype=torch.float64)
+    started = start(made=tree_model(calibration_rows=exact), index=None)
+    steps = started.get("/v1/model").json()["ladder"]["coverage"]
     misfit = (1 - scores.softmax(1)).tolist()
     true = sorted(row[i] for row, i in zip(misfit, target.tolist(), strict=True))
     best = {}

@@ -7,7 +7,7 @@ from torch import nn
 
 from shortlist import ClassTable, Model
 from shortlist.feedback import FeedbackStore
-from shortlist.model import CalibrationSummary
+from shortlist.model import keep_rows
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
@@ -37,9 +37,9 @@ def model_of(labels, **options) -> Model:
     score_map = ScoreMap(number, contains=PriorRecord.training(table.class_counts))
     scores = 2 * torch.randn(60, number)
     target = torch.multinomial(scores.softmax(1), 1).squeeze(1)
-    summary = CalibrationSummary.of_rows(scores, target, score_map, table)
+    summary = keep_rows(scores, target, score_map, table)
     about = {"name": labels[0][:50]}
-    parts = {"preprocessing": PREPARE, "score_map": score_map, "summary": summary, "about": about}
+    parts = {"preprocessing": PREPARE, "score_map": score_map, "calibration_rows": summary, "about": about}
     return Model.from_parts(network, table, **parts)
 
 

@@ -26,15 +26,15 @@ from shortlist.model.list_writers import (
 from shortlist.model.listing import NodesAnswer, ShortList
 from shortlist.model.model import Model
 from shortlist.model.network import needs_code, network_by_name
+from shortlist.model.populations import keep_rows
 from shortlist.model.saved import SavedModel
-from shortlist.model.summary import CalibrationSummary
 
 __all__ = [
-    "CalibrationSummary",
     "Choice",
     "Model",
     "ModelError",
     "ShortList",
+    "keep_rows",
     "model_hash",
     "model_version",
     "needs_code",

@@ -7,9 +7,8 @@ from typing import Any
 from torch import nn
 
 from shortlist.model.files import check_predictor_names
-from shortlist.model.summary import CalibrationSummary
 from shortlist.models import NetworkSpec, classifier_name, num_outputs
-from shortlist.predictors import NoveltyDetector, SetPredictor
+from shortlist.predictors import CalibrationRows, NoveltyDetector, SetPredictor
 from shortlist.promise import Promise
 from shortlist.scores import ScoreMap, UnknownPriorError
 
@@ -20,14 +19,14 @@ def check_parts(
     predictors: Mapping[str, SetPredictor],
     novelty: NoveltyDetector | None,
     spec: NetworkSpec | None,
-    summary: CalibrationSummary | None = None,
+    calibration_rows: CalibrationRows | None = None,
 ) -> None:
     """Require parts that fit each other: of as many classes, calibrated, and of the same kind of scores."""
     sizes = {"score_map": score_map.num_classes}
     if spec is not None:
         sizes["spec"] = spec.num_classes
-    if summary is not None:
-        sizes["summary"] = summary.num_classes
+    if calibration_rows is not None:
+        sizes["calibration_rows"] = calibration_rows.num_classes
     check_predictor_names(predictors)
     for name, predictor in predictors.items():
         if not predictor.calibrated:

@@ -2,8 +2,8 @@
 
 ``model.json`` (format, network, preprocessing, names and promises of the predictors),
 ``network.safetensors``, ``class_table.json``, ``score_map.json``, ``predictors/NAME.json`` with their states,
-``novelty.json`` with its state if there is a detector of strangers, ``summary.safetensors`` if something is
-kept of the calibration rows, ``results.json`` if its maker gave the results of test rows, and
+``novelty.json`` with its state if there is a detector of strangers, ``calibration_rows.safetensors`` if
+calibration rows are kept, ``results.json`` if its maker gave the results of test rows, and
 ``MODEL_CARD.md`` for people. ``model.json`` is the manifest too: it is
 written last, with size and hash of each file, and what is read is checked against it.
 """
@@ -30,8 +30,8 @@ from shortlist._store.manifest import (
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
 from shortlist.model.card import card_text
-from shortlist.model.summary import CalibrationSummary
 from shortlist.predictors import (
+    CalibrationRows,
     NoveltyDetector,
     Promise,
     SetPredictor,
@@ -40,13 +40,13 @@ from shortlist.predictors import (
 )
 from shortlist.scores import ScoreMap
 
-FORMAT = "shortlist model 5"
+FORMAT = "shortlist model 6"
 _KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "promises", "novelty", "about"}
 _TRAINED = ("network.safetensors", "class_table.json")  # which a calibration leaves alone
-SUMMARY = "summary.safetensors"
+ROWS = "calibration_rows.safetensors"
 RESULTS = "results.json"
 _CARD = "MODEL_CARD.md"
-_PARTS = (*_TRAINED, "score_map.json", SUMMARY, RESULTS, _CARD)
+_PARTS = (*_TRAINED, "score_map.json", ROWS, RESULTS, _CARD)
 
 
 class ModelError(ValueError):
@@ -190,7 +190,7 @@ def write_calibration(
     score_map: ScoreMap,
     predictors: Mapping[str, SetPredictor],
     novelty: NoveltyDetector | None = None,
-    summary: CalibrationSummary | None = None,
+    calibration_rows: CalibrationRows | None = None,
     description: Mapping[str, Any] | None = None,
     promises: Mapping[str, Promise] | None = None,
     results: Results | None = None,
@@ -203,7 +203,7 @@ def write_calibration(
         score_map: From the network's scores to those that the predictors take.
         predictors: All predictors, by name.
         novelty: Detector of strangers; the model has none if ``None``.
-        summary: What is kept of the calibration rows; nothing if ``None``.
+        calibration_rows: Calibration rows to keep; none if ``None``.
         description: What else ``model.json`` says; what it says now if ``None``.
         promises: By name of a predictor, its promise with what was measured. Of others it is what the
             predictor tells.
@@ -219,7 +219,7 @@ def write_calibration(
         save(predictor, predictor_path(folder, name))
     if novelty is not None:
         save(novelty, folder / "novelty.json")
-    _write_summary(folder, summary)
+    _write_rows(folder, calibration_rows)
     (folder / RESULTS).unlink(missing_ok=True)
     if results is not None:
         results.save(folder / RESULTS)
@@ -274,21 +274,23 @@ def _card_of(folder: Path, description: Mapping[str, Any]) -> str:
     return card_text(description, promises, ClassTable.load(folder / "class_table.json"), words)
 
 
-def _write_summary(folder: Path, summary: CalibrationSummary | None) -> None:
+def _write_rows(folder: Path, rows: CalibrationRows | None) -> None:
     from safetensors.torch import save_file
 
-    if summary is None:
-        (folder / SUMMARY).unlink(missing_ok=True)
+    if rows is None:
+        (folder / ROWS).unlink(missing_ok=True)
         return
-    with replacing(folder / SUMMARY) as temporary:
-        save_file(summary.to_tensors(), temporary)
+    with replacing(folder / ROWS) as temporary:
+        save_file(rows.to_tensors(), temporary)
 
 
 def _read_content(path: Path) -> dict[str, Any]:
     content = read_sealed(path)
     found = content.pop("format", None)
     if found != FORMAT:
-        raise ValueError(f"its format is {found!r}, not {FORMAT!r}")
+        raise ValueError(
+            f"its format is {found!r}, not {FORMAT!r}: calibrate its run anew with shortlist calibrate"
+        )
     if not isinstance(content.get("files"), dict):
         raise ValueError("it has no manifest of the files")
     return content

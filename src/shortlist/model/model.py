@@ -25,9 +25,8 @@ from shortlist.model.images import in_parts, prepare_images
 from shortlist.model.inputs import Rows, check_batch, inputs_for, running, tensor_on
 from shortlist.model.listing import Lister, ShortList
 from shortlist.model.saved import SavedModel
-from shortlist.model.summary import CalibrationSummary
 from shortlist.models import NetworkSpec, classifier_input, head_scores, output_and_features
-from shortlist.predictors import NoveltyDetector, SetPredictor
+from shortlist.predictors import CalibrationRows, NoveltyDetector, Population, SetPredictor
 from shortlist.preprocessing import Preprocessing
 from shortlist.promise import Promise
 from shortlist.scores import PriorRecord, ScoreMap
@@ -51,7 +50,7 @@ class Model:
         classifier: Dotted name of the network's classifier; ``None`` to find it.
         spec: Specification of the network; ``None`` if there is none.
         about: Plain values about the model, such as name, version and date.
-        summary: What is kept of the calibration rows; ``None`` if nothing is.
+        calibration_rows: Calibration rows, for sets that no predictor makes; ``None`` if none are kept.
 
     Example:
         >>> from shortlist.predictors import TopK
@@ -74,7 +73,7 @@ class Model:
     classifier: str | None
     spec: NetworkSpec | None
     about: dict[str, Any]
-    summary: CalibrationSummary | None = None
+    calibration_rows: CalibrationRows | None = None
 
     @staticmethod
     def from_parts(
@@ -90,7 +89,7 @@ class Model:
         classifier: str | None = None,
         spec: NetworkSpec | None = None,
         about: Mapping[str, Any] | None = None,
-        summary: CalibrationSummary | None = None,
+        calibration_rows: CalibrationRows | None = None,
     ) -> "Model":
         """Make a model from its parts.
 
@@ -114,8 +113,8 @@ class Model:
             classifier: Dotted name of the classifier, whose input are the :meth:`features`.
             spec: Specification to build the network again. Without it, :meth:`load` needs the network.
             about: Plain values about the model, for people.
-            summary: What is kept of the calibration rows, by :meth:`CalibrationSummary.of_rows`: sets of any
-                coverage and any average size can be made from it.
+            calibration_rows: Rows of :func:`~shortlist.model.keep_rows`, from which sets of any coverage and
+                any average size are made, for any place.
 
         Raises:
             ValueError: If the parts do not go together.
@@ -123,12 +122,12 @@ class Model:
         score_map = ScoreMap(len(class_table), contains=None) if score_map is None else score_map
         predictors = dict(predictors or {})
         check_choice("head", head, ("set", "proposal"))
-        check_parts(len(class_table), score_map, predictors, novelty, spec, summary)
+        check_parts(len(class_table), score_map, predictors, novelty, spec, calibration_rows)
         check_outputs(network, classifier, len(class_table))
         told = all_promises(predictors, promises or {})
         network, about = network.eval(), plain_values(about or {})
         parts = (network, class_table, preprocessing, score_map, predictors, told, novelty)
-        model = Model(*parts, head, classifier, spec, about, summary)
+        model = Model(*parts, head, classifier, spec, about, calibration_rows)
         for part in (score_map, *predictors.values(), *([] if novelty is None else [novelty])):
             part.to(model.device)
         return model
@@ -154,7 +153,7 @@ class Model:
             self.promises,
             probabilities=None if self.score_map.now is None else self.probabilities,
             priors=self.score_map.now,
-            summary=self.summary,
+            rows=self.calibration_rows,
             novelty=self.novelty,
         )
 
@@ -166,8 +165,7 @@ class Model:
     @cached_property
     def _to_shown(self) -> ScoreMap:
         """Convert mapped scores to those whose softmax is shown to people."""
-        now = self.score_map.now
-        shown = now
+        shown = now = self.score_map.now
         if now is not None and self.classes.counts:
             shown = PriorRecord.training(self.classes.class_counts)
         return ScoreMap(len(self.classes), contains=now, now=shown).to(self.device)
@@ -175,7 +173,7 @@ class Model:
     def scores(self, batch: Rows) -> Float[Tensor, "n c"]:
         """Compute the scores (n, c), float32, of prepared inputs (n, ...), by network and score map.
 
-        Inputs and scores may be tensors or NumPy arrays, in all methods; what is returned is a tensor.
+        Inputs and scores may be tensors or NumPy arrays, in all methods.
         """
         with self._running(batch) as inputs:
             return self._mapped(self.network(inputs))
@@ -192,8 +190,7 @@ class Model:
 
         Without training counts, they are for the class frequencies that the score map's result assumes.
 
-        Raises:
-            UnknownPriorError: If the meaning of the scores is not known.
+        It is an ``UnknownPriorError`` if the meaning of the scores is not known.
         """
         self._check_known()
         with torch.inference_mode():
@@ -202,7 +199,7 @@ class Model:
     def shown(self, scores: Rows) -> Float[Tensor, "n c"] | None:
         """Convert :meth:`scores` to those whose softmax are the :meth:`probabilities`.
 
-        Returns the given tensor if there is nothing to convert, ``None`` if their meaning is not known.
+        They are returned as they are if nothing is to convert; ``None`` if their meaning is not known.
         """
         if self.score_map.now is None:
             return None
@@ -234,10 +231,8 @@ class Model:
     def prepare(self, images: Iterable[Any]) -> Tensor:
         """Make inputs (n, ...) from paths, pictures, or tensors and arrays that are already prepared.
 
-        Pictures are Pillow images, or NumPy arrays of uint8 (h, w) or (h, w, 3) in RGB.
-
-        Raises:
-            ValueError: If a file cannot be read, or the model does not know how pictures become inputs.
+        Pictures are Pillow images, or NumPy arrays of uint8 (h, w) or (h, w, 3) in RGB. It is an error
+        if a file cannot be read, or the model does not know how pictures become inputs.
         """
         return prepare_images(images, self.preprocessing)
 
@@ -313,7 +308,13 @@ class Model:
         Raises:
             ValueError: If the model cannot make such sets; the message names the argument.
         """
-        return self._lister.resolve(_choice(choice))
+        resolved = self._lister.resolve(_choice(choice))
+        return resolved.choice, resolved.promise
+
+    def population(self, choice: Choice | str | None = None) -> Population | None:
+        """Return the calibration rows that the lists of a choice are about; ``None`` without such rows."""
+        chosen = self._lister.resolve(_choice(choice)).chosen
+        return None if chosen is None else chosen.population
 
     def save(self, folder: str | Path, *, results: Results | None = None) -> None:
         """Save the model, and results of its lists, to a new folder, which appears when it is complete.
@@ -324,7 +325,7 @@ class Model:
         with files.new_folder(folder) as new:
             files.write_network(new, self.network)
             files.write_class_table(new, self.classes)
-            parts = (self.head, self.score_map, self.predictors, self.novelty, self.summary)
+            parts = (self.head, self.score_map, self.predictors, self.novelty, self.calibration_rows)
             files.write_calibration(new, *parts, self._description(), self.promises, results)
 
     @staticmethod

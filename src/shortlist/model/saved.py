@@ -13,12 +13,11 @@ from shortlist._store.json import read_json
 from shortlist._store.manifest import check_file
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
-from shortlist.model.files import RESULTS, SUMMARY, ModelError, predictor_path, read_description, reading
+from shortlist.model.files import RESULTS, ROWS, ModelError, predictor_path, read_description, reading
 from shortlist.model.misfit import misfit
 from shortlist.model.network import network_by_name, network_of
-from shortlist.model.summary import CalibrationSummary
 from shortlist.models import NetworkSpec
-from shortlist.predictors import NoveltyDetector, SetPredictor, load, load_novelty
+from shortlist.predictors import CalibrationRows, NoveltyDetector, SetPredictor, load, load_novelty
 from shortlist.preprocessing import Preprocessing
 from shortlist.promise import Promise
 from shortlist.scores import ScoreMap
@@ -98,15 +97,15 @@ class SavedModel:
             return load_novelty(path)
 
     @cached_property
-    def summary(self) -> CalibrationSummary | None:
-        """What is kept of the calibration rows; ``None`` if nothing is."""
+    def calibration_rows(self) -> CalibrationRows | None:
+        """The calibration rows that are kept; ``None`` if none are."""
         from safetensors.torch import load_file
 
-        path = self.folder / SUMMARY
-        if not path.is_file() and SUMMARY not in self.manifest:
+        path = self.folder / ROWS
+        if not path.is_file() and ROWS not in self.manifest:
             return None
         with self._checked(path):
-            return CalibrationSummary.from_tensors(load_file(path))
+            return CalibrationRows.from_tensors(load_file(path))
 
     @cached_property
     def results(self) -> Results | None:
@@ -170,5 +169,5 @@ class SavedModel:
             "classifier": description["classifier"],
             "spec": spec,
             "about": description["about"],
-            "summary": self.summary,
+            "calibration_rows": self.calibration_rows,
         }

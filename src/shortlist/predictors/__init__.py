@@ -1,5 +1,6 @@
 """Predictors, which turn scores into sets of a fixed size, a size on average, or a given error."""
 
+from shortlist._row_facts import RowFacts
 from shortlist.coverage_law import coverage_range, rows_for, rows_needed
 from shortlist.predictors import conformity, p_values, strangeness, thresholds
 from shortlist.predictors._base import SetPredictor
@@ -13,13 +14,13 @@ from shortlist.predictors.accumulator import (
     RowsOutOfOrderError,
 )
 from shortlist.predictors.adapting import AdaptingThreshold
+from shortlist.predictors.at_place import place_offset, place_posterior
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.calibration_rows import CalibrationRows
 from shortlist.predictors.chosen_coverage import COVERAGES, MOST_CLASSES, calibrate_highest
 from shortlist.predictors.conformal import Conformal
 from shortlist.predictors.feature_means import FeatureMeans
 from shortlist.predictors.kept import KeptCalibration, KeptRows, NotKeptError, kept_rule
-from shortlist.predictors.ladder import Ladder
 from shortlist.predictors.lists import Candidate, EntersAt, Node, sizes, to_lists, to_nodes
 from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
@@ -45,7 +46,6 @@ __all__ = [
     "EntersAt",
     "FeatureMeans",
     "Finished",
-    "Ladder",
     "Measured",
     "Node",
     "NoveltyDetector",
@@ -53,6 +53,7 @@ __all__ = [
     "PointwiseError",
     "Population",
     "Promise",
+    "RowFacts",
     "Rows",
     "RowsOutOfOrderError",
     "SetPredictor",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -37,12 +38,17 @@ class Pool:
 
     def enters_at(self, values: np.ndarray) -> list[float | None]:
         """Return the smallest average size whose sets have these values; ``None`` beyond the largest."""
-        thresholds = self._middle(np.arange(1, len(self.values)))[::-1]  # ascending
+        thresholds = self._thresholds
         budget = 1 + len(thresholds) - np.searchsorted(thresholds, values, side="right")
         weight = budget if self.reached is None else self.reached[np.minimum(budget, len(self.values)) - 1]
         sizes = (weight / self.rows).astype(object)
         sizes[budget >= len(self.values)] = None
         return sizes.tolist()
+
+    @cached_property
+    def _thresholds(self) -> np.ndarray:
+        """The threshold of each number of values 1, 2, ..., ascending."""
+        return np.ascontiguousarray(self._middle(np.arange(1, len(self.values)))[::-1])
 
     def _middle(self, budget: np.ndarray) -> np.ndarray:
         """Return the threshold at which so many values are in, as AverageK does."""

@@ -1,16 +1,16 @@
 """Calibration rows that a model keeps: from them sets of any coverage, size and population can be made."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_priors, check_scores, check_target
+from shortlist._row_facts import RowFacts
 from shortlist.ops import kth_largest
 from shortlist.predictors._activation import check_finite
 from shortlist.predictors._chunks import chunk_rows
@@ -34,13 +34,6 @@ class Kept(NamedTuple):
     classes: Tensor | None
 
 
-class Group(NamedTuple):
-    """A column of the calibration rows: for each row the number of its value (n,), -1 for none."""
-
-    codes: Tensor
-    names: tuple[str, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class CalibrationRows:
     """What a model keeps of its calibration rows, so that a request can choose what its promise is about.
@@ -59,8 +52,8 @@ class CalibrationRows:
         num_classes: Number c of classes.
         priors: Class priors (c,) that the posteriors contain; ``None`` if they are not known.
         frequencies: Class frequencies (c,) of photos; the priors if ``None``.
-        observation: Number of the observation of each row (n,), ascending; ``None`` if nobody knows.
-        groups: Columns that rows can be chosen by, such as ``organ``.
+        facts: Which rows are photos of one object, and columns that rows can be chosen by, such as ``organ``.
+            Rows of an object have one number and follow each other.
     """
 
     target: Int[Tensor, " n"]
@@ -69,8 +62,7 @@ class CalibrationRows:
     num_classes: int
     priors: Float[Tensor, " c"] | None = None
     frequencies: Float[Tensor, " c"] | None = None
-    observation: Int[Tensor, " n"] | None = None
-    groups: Mapping[str, Group] = field(default_factory=dict)
+    facts: RowFacts = field(default_factory=RowFacts)
 
     @staticmethod
     def of_rows(
@@ -79,8 +71,7 @@ class CalibrationRows:
         *,
         priors: Tensor | None = None,
         frequencies: Tensor | None = None,
-        observation: Sequence[object] | Tensor | None = None,
-        groups: Mapping[str, Sequence[object]] | None = None,
+        facts: RowFacts | None = None,
         max_bytes: int = MAX_BYTES,
         dtype: torch.dtype = torch.half,
     ) -> "CalibrationRows":
@@ -91,9 +82,7 @@ class CalibrationRows:
             target: True classes (n,), int64; -100 leaves a row out.
             priors: Class priors (c,) that the scores contain.
             frequencies: Class frequencies (c,) of photos, if they are not the priors.
-            observation: For each row, the id of its observation, of which it is one photo; ``None`` or
-                ``""`` for a row of its own.
-            groups: For each column, the value of each row; ``None`` or ``""`` for none.
+            facts: Which rows are photos of one object, and groups of rows, if the data say so.
             max_bytes: Most bytes for the posteriors.
             dtype: Precision of the posteriors.
 
@@ -102,16 +91,16 @@ class CalibrationRows:
         """
         check_scores(scores, name="scores")
         check_target(target, scores, ignore_index=-100)
-        for name, column in {"observation": observation, **(groups or {})}.items():
-            if column is not None and len(column) != len(scores):
-                raise ValueError(f"{name} must have one entry per row ({len(scores)}), got {len(column)}")
+        if facts is not None and len(facts) != len(scores):
+            raise ValueError(f"facts must have one entry per row ({len(scores)}), got {len(facts)}")
         if priors is not None:
             check_priors("priors", priors, num_classes=scores.shape[1])
         counted = (target != -100).nonzero().squeeze(1).cpu()
         if not len(counted):
             raise ValueError("calibration rows must be at least 1 that is not left out, got 0")
-        codes = None if observation is None else _observations(observation, target)
-        order = _drawn(counted, codes)
+        objects = None if facts is None else _numbered(facts.objects, target)
+        order = _drawn(counted, objects)
+        groups = {} if facts is None else facts.groups
         empty = CalibrationRows(
             target[order].cpu(),
             torch.empty(0, _width(len(order), scores.shape[1], max_bytes), dtype=dtype),
@@ -119,8 +108,7 @@ class CalibrationRows:
             scores.shape[1],
             priors=None if priors is None else priors.double().cpu(),
             frequencies=None if frequencies is None else frequencies.double().cpu(),
-            observation=None if codes is None else codes[order],
-            groups={name: _group(column, order) for name, column in (groups or {}).items()},
+            facts=RowFacts(objects, groups).take(order),
         )
         return empty._filled(scores, order)
 
@@ -164,10 +152,11 @@ class CalibrationRows:
         Raises:
             ValueError: If there is no such column or value; the message names those that there are.
         """
-        if column not in self.groups:
-            columns = ", ".join(self.groups) or "none"
+        groups = self.facts.groups
+        if column not in groups:
+            columns = ", ".join(groups) or "none"
             raise ValueError(f"group must be of a column of the calibration rows ({columns}), got {column!r}")
-        codes, names = self.groups[column]
+        codes, names = groups[column]
         if value not in names:
             raise ValueError(f"group must be one of {', '.join(names) or 'none'} ({column}), got {value!r}")
         return codes == names.index(value)
@@ -180,9 +169,9 @@ class CalibrationRows:
             members: Which rows (n,) count, all by default.
         """
         rows = torch.arange(len(self)) if members is None else members.nonzero().squeeze(1)
-        if self.observation is None:
+        if self.facts.observation is None:
             return rows[:, None] if photos == 1 else rows.new_empty(0, photos)
-        _, counts = self.observation[rows].unique_consecutive(return_counts=True)
+        _, counts = self.facts.observation[rows].unique_consecutive(return_counts=True)
         starts = counts.cumsum(0) - counts
         return rows[starts[counts >= photos, None] + torch.arange(photos)]
 
@@ -202,13 +191,12 @@ class CalibrationRows:
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return everything as tensors, for a file."""
-        names = ("target", "log_p", "classes", "priors", "frequencies", "observation")
+        names = ("target", "log_p", "classes", "priors", "frequencies")
         parts = {name: getattr(self, name) for name in names}
-        tensors = {name: part for name, part in parts.items() if part is not None}
-        tensors |= {f"group.{name}": group.codes for name, group in self.groups.items()}
-        texts = {name: group.names for name, group in self.groups.items()}
-        about = json.dumps({"num_classes": self.num_classes, "groups": texts}, ensure_ascii=False)
-        return tensors | {"about": torch.frombuffer(bytearray(about.encode()), dtype=torch.uint8)}
+        facts, groups = self.facts.to_tensors()
+        about = json.dumps({"num_classes": self.num_classes, "groups": groups}, ensure_ascii=False)
+        text = torch.frombuffer(bytearray(about.encode()), dtype=torch.uint8)
+        return {**{name: part for name, part in parts.items() if part is not None}, **facts, "about": text}
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor]) -> "CalibrationRows":
@@ -217,31 +205,23 @@ class CalibrationRows:
         Raises:
             ValueError: If parts are missing or do not go together.
         """
-        parts = dict(tensors)
-        if not {"target", "log_p", "about"} <= parts.keys():
-            raise ValueError(f"calibration rows must have target, log_p and about, got {', '.join(parts)}")
-        about = json.loads(bytes(parts.pop("about").tolist()))
-        codes = {name: parts.pop(f"group.{name}") for name in about["groups"]}
-        groups = {name: Group(codes[name], tuple(names)) for name, names in about["groups"].items()}
-        optional = {
-            name: parts.pop(name, None) for name in ("classes", "priors", "frequencies", "observation")
-        }
+        if not {"target", "log_p", "about"} <= tensors.keys():
+            raise ValueError(f"calibration rows must have target, log_p and about, got {', '.join(tensors)}")
+        about = json.loads(bytes(tensors["about"].tolist()))
+        facts = RowFacts.from_tensors(tensors, about["groups"]) or RowFacts()
+        optional = {name: tensors.get(name) for name in ("classes", "priors", "frequencies")}
         rows = CalibrationRows(
-            parts.pop("target"),
-            parts.pop("log_p"),
-            num_classes=about["num_classes"],
-            groups=groups,
-            **optional,
+            tensors["target"], tensors["log_p"], num_classes=about["num_classes"], facts=facts, **optional
         )
-        rows._check(parts)
+        rows._check()
         return rows
 
-    def _check(self, others: Mapping[str, Tensor]) -> None:
+    def _check(self) -> None:
         """Require parts of one length, with classes and log-posteriors that can be."""
-        columns = [self.log_p, *(group.codes for group in self.groups.values())]
-        columns += [part for part in (self.classes, self.observation) if part is not None]
+        columns = [self.log_p, *(codes for codes, _ in self.facts.groups.values())]
+        columns += [part for part in (self.classes, self.facts.observation) if part is not None]
         wide = self.log_p.ndim == 2 and (self.classes is not None or self.width == self.num_classes)
-        if others or not wide or not len(self) or any(len(part) != len(self) for part in columns):
+        if not wide or not len(self) or any(len(part) != len(self) for part in columns):
             raise ValueError("calibration rows must have columns of one length")
         indices = [self.target] if self.classes is None else [self.target, self.classes]
         if any(int(part.min()) < 0 or int(part.max()) >= self.num_classes for part in indices):
@@ -284,38 +264,25 @@ def _first(values: Tensor, k: int) -> Tensor:
     return above | (equal & (equal.cumsum(1) <= k - above.sum(1, keepdim=True)))
 
 
-def _observations(ids: Sequence[object] | Tensor, target: Tensor) -> Tensor:
-    """Return a number for each observation (n,): rows of one id and one class; of rows without id, each."""
-    texts = ids.tolist() if isinstance(ids, Tensor) else list(ids)
-    numbers: dict[tuple[object, int], int] = {}
-    codes = []
-    for row, (text, label) in enumerate(zip(texts, target.tolist(), strict=True)):
-        key = (("row", row), label) if text is None or text == "" else (text, label)
-        codes.append(numbers.setdefault(key, len(numbers)))
-    return torch.tensor(codes)
+def _numbered(objects: Tensor | None, target: Tensor) -> Tensor | None:
+    """Return a number for each object (n,), if objects are known: rows of one observation and one class."""
+    if objects is None:
+        return None
+    return torch.stack([objects, target.cpu()]).unique(dim=1, return_inverse=True)[1]
 
 
-def _drawn(counted: Tensor, observation: Tensor | None) -> Tensor:
-    """Return the numbers of the rows that are kept, those of an observation together in a random order.
+def _drawn(counted: Tensor, objects: Tensor | None) -> Tensor:
+    """Return the numbers of the rows that are kept, those of an object together in a random order.
 
-    As many observations are drawn as have about ``MAX_ROWS`` rows: their number does not depend on which.
+    As many objects are drawn as have about ``MAX_ROWS`` rows: their number does not depend on which.
     """
     generator = torch.Generator().manual_seed(_SEED)
     shuffled = counted[torch.randperm(len(counted), generator=generator)]
-    if observation is None:
+    if objects is None:
         return shuffled[:MAX_ROWS].sort().values
-    codes, of_row = observation[shuffled].unique(return_inverse=True)
-    number = min(len(codes), max(1, len(codes) * MAX_ROWS // len(counted)))
-    drawn = torch.zeros(len(codes), dtype=torch.bool)
-    drawn[torch.randperm(len(codes), generator=generator)[:number]] = True
+    numbers, of_row = objects[shuffled].unique(return_inverse=True)
+    drawn = torch.zeros(len(numbers), dtype=torch.bool)
+    number = min(len(numbers), max(1, len(numbers) * MAX_ROWS // len(counted)))
+    drawn[torch.randperm(len(numbers), generator=generator)[:number]] = True
     shuffled = shuffled[drawn[of_row]]
-    return shuffled[observation[shuffled].argsort(stable=True)]
-
-
-def _group(column: Sequence[object], order: Tensor) -> Group:
-    values = ["" if value is None else str(value) for value in column]
-    names, codes = np.unique([values[row] for row in order.tolist()], return_inverse=True)
-    numbers = torch.from_numpy(codes.reshape(-1).astype(np.int64))
-    if len(names) and names[0] == "":
-        return Group(numbers - 1, tuple(names[1:].tolist()))
-    return Group(numbers, tuple(names.tolist()))
+    return shuffled[objects[shuffled].argsort(stable=True)]

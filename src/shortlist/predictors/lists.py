@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch import Tensor
 from shortlist._checks import check_count, check_scores, check_sets
 from shortlist.class_table import ClassTable
 from shortlist.ops import kth_largest
-from shortlist.predictors.ladder import Ladder
+from shortlist.predictors.population import Population, Values
 from shortlist.taxonomy import Taxonomy
 
 
@@ -95,8 +94,8 @@ def to_lists(
     at_least: int = 0,
     limit: int | None = None,
     taxonomy: Taxonomy | None = None,
-    ladder: Ladder | None = None,
-    values: np.ndarray | None = None,
+    population: Population | None = None,
+    values: Values | None = None,
 ) -> list[list[Candidate]]:
     """List the classes of each set by name, the best first; ties are in the order of the table.
 
@@ -112,8 +111,8 @@ def to_lists(
         limit: Largest number of classes in a list, those of the set first; any number if ``None``.
         taxonomy: Tree over the c classes, if the sets are made of its nodes: classes in a set are then listed
             with the node that holds them.
-        ladder: Calibration rows that say at which coverage and average size a class enters the set.
-        values: Values (n, c) of the classes for the ladder; see :meth:`Ladder.values`.
+        population: Calibration rows that say at which coverage and average size a class enters the set.
+        values: Values of the classes for it; see :meth:`Population.values`.
 
     Returns:
         One list per row.
@@ -133,8 +132,8 @@ def to_lists(
     rows, columns = picked.rows, picked.columns
     indices, parents = columns.tolist(), class_table.parents_by_class
     entries: Sequence[Sequence[float | None]] = [[None] * len(indices)] * 2
-    if ladder is not None and values is not None:
-        entries = ladder.enters_at(values[rows.cpu().numpy(), columns.cpu().numpy()])
+    if population is not None and values is not None:
+        entries = population.enters_at(values, (rows.cpu().numpy(), columns.cpu().numpy()))
     nodes = None
     if taxonomy is not None:
         held = _nodes_by_class(to_nodes(sets, probabilities, taxonomy), taxonomy)

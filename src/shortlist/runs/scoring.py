@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from shortlist.datasets import LabelPairs, Split, Splits, evaluation_loader, facts_of
 from shortlist.metrics import Results, evaluate, measure_label_sets
-from shortlist.model import CalibrationSummary, write_calibration, write_network
+from shortlist.model import keep_rows, write_calibration, write_network
 from shortlist.models import class_norms, head_outputs, in_channels_last, predicted_sizes
-from shortlist.predictors import NoveltyDetector, SetPredictor, calibrate_highest
+from shortlist.predictors import CalibrationRows, NoveltyDetector, SetPredictor, calibrate_highest
 from shortlist.promise import Promise
 from shortlist.recipes import (
     Recipe,
@@ -41,13 +41,13 @@ Progress = Callable[[str, int, int], None]
 
 
 class _Calibration(NamedTuple):
-    """The head to predict from, its score map, predictors, detector of strangers, summary of the rows."""
+    """The head to predict from, its score map, predictors, detector of strangers, calibration rows."""
 
     head: str
     score_map: ScoreMap
     predictors: Mapping[str, SetPredictor]
     novelty: NoveltyDetector | None
-    summary: CalibrationSummary | None
+    rows: CalibrationRows | None
 
 
 def check_not_diverged(scores: Tensor) -> None:
@@ -218,8 +218,13 @@ def _calibrate(run: Run, recipe: Recipe, network: nn.Module | None) -> _Calibrat
         predictors[key] = predictor
     warn_where_priors_hurt(recipe, predictors, scores, target, class_table, score_map)
     novelty = _novelty(run, recipe, scores, target, network)
-    summary = CalibrationSummary.of_rows(scores, target, score_map, class_table)
-    return _Calibration(head, score_map, predictors, novelty, summary)
+    return _Calibration(head, score_map, predictors, novelty, _kept_rows(run, head, score_map))
+
+
+def _kept_rows(run: Run, head: str, score_map: ScoreMap) -> CalibrationRows | None:
+    """Return the calibration rows that a model keeps, with further photos of the same objects."""
+    scores, target, facts = run.photos(run.calibration_part, head)
+    return keep_rows(score_map(scores), target, score_map, run.class_table, facts)
 
 
 def _novelty(

@@ -76,7 +76,7 @@ class AnswerForm:
             "choice": choice_form(listed.choice),
             "promise": _promise_text(listed.promise),
             "common_ancestor": None if ancestor is None else ancestor._asdict(),
-            "renormalized": listed.choice.classes is not None,
+            "renormalized": listed.choice.place is not None,
             "novelty": None
             if listed.novelty is None
             else {**listed.novelty._asdict(), **(self._novelty or {})},

@@ -6,8 +6,8 @@ from typing import Any
 
 from shortlist.class_table import GROUPS
 from shortlist.metrics import Averages, Results
-from shortlist.model import Model
-from shortlist.predictors import Ladder
+from shortlist.model import Choice, Model
+from shortlist.predictors import Population
 from shortlist.sentences import ladder_words, novelty_words
 from shortlist.serve.answer_form import promise_form
 from shortlist.serve.limits import MAX_IMAGES, Limits
@@ -56,7 +56,7 @@ def model_card(
         training: Facts about the training.
         limits: Limits of the server that a client should know.
     """
-    table, summary = model.classes, model.summary
+    table = model.classes
     groups = None
     if table.counts:
         counted = table.groups().bincount(minlength=len(GROUPS)).tolist()
@@ -75,8 +75,8 @@ def model_card(
         "novelty": None
         if model.novelty is None
         else {"level": model.novelty.level, "words": novelty_words(model.novelty)},
-        "ladder": None if summary is None else _ladder(summary.plain),
-        "ladder_macro": None if summary is None or summary.macro is None else _ladder(summary.macro),
+        "ladder": _ladder(_population(model)),
+        "ladder_macro": _ladder(_population(model, macro=True)),
         "metrics": None if results is None else _metrics(results),
         "training": None if training is None else dict(training),
         "limits": _limits(limits),
@@ -108,41 +108,44 @@ def _predictor(model: Model, name: str) -> dict[str, Any]:
 
 def _choices(model: Model) -> dict[str, Any]:
     """Say what can be asked for."""
-    summary = model.summary
-    ladder = None if summary is None else summary.plain
+    population, macro = _population(model), _population(model, macro=True)
+    most = None if population is None else population.max_size
     return {
         "predictor": list(model.predictors),
         "top": {"min": 1, "max": len(model.classes)},
-        "average": None if ladder is None or ladder.max_size < 1 else {"min": 1, "max": ladder.max_size},
-        "coverage": None if ladder is None else {"above": 0, "below": 1},
-        "macro": summary is not None and summary.macro is not None,
+        "average": None if most is None or most < 1 else {"min": 1, "max": most},
+        "coverage": None if population is None else {"above": 0, "below": 1},
+        "macro": macro is not None,
     }
 
 
-def _ladder(ladder: Ladder) -> dict[str, Any]:
+def _population(model: Model, *, macro: bool = False) -> Population | None:
+    return None if model.score_map.now is None else model.population(Choice(top=1, macro=macro))
+
+
+def _ladder(population: Population | None) -> dict[str, Any] | None:
     """Say what each step of a control from fewer to surer means, as far as the calibration rows tell."""
-    sizes = [size for size in SIZES if size <= ladder.max_size and round(size * ladder.rows) >= 1]
-    tops = [k for k in (1, 2, 3, 5, 10, 20) if k <= ladder.num_classes]
+    if population is None:
+        return None
+    sizes = [size for size in SIZES if size <= population.max_size]
+    tops = [k for k in (1, 2, 3, 5, 10, 20) if k <= population.num_classes]
     return {
-        "rows": ladder.rows,
-        "words": ladder_words(ladder.rows),
-        "coverage": _coverage_steps(ladder),
-        "average": [{"average": size, "share": ladder.coverage_at(size)} for size in sizes],
-        "top": [{"top": k, "share": ladder.coverage_of_top(k)} for k in tops],
+        "rows": population.size,
+        "words": ladder_words(population.size),
+        "coverage": _coverage_steps(population),
+        "average": [{"average": size, "share": population.coverage_at(size)} for size in sizes],
+        "top": [{"top": k, "share": population.coverage_of_top(k)} for k in tops],
     }
 
 
-def _coverage_steps(ladder: Ladder) -> list[dict[str, float]]:
+def _coverage_steps(population: Population) -> list[dict[str, float]]:
     """Return the coverages whose lists are of use: one name or more on average, but not all classes.
 
     Of coverages with the same lists, the surest is kept.
     """
-    if ladder.weights is not None:
-        return []  # with priors no coverage can be asked for
     surest: dict[float, float] = {}
-    for level in COVERAGES:
-        size = ladder.size_at(level)
-        if size is not None and 1 <= size < ladder.num_classes:
+    for level, size in zip(COVERAGES, population.sizes_at(COVERAGES), strict=True):
+        if size is not None and 1 <= size < population.num_classes:
             surest[size] = level
     return [{"coverage": level, "average_size": size} for size, level in surest.items()]
 

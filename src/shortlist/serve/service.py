@@ -15,6 +15,7 @@ from starlette.requests import Request
 from shortlist._checks import check_number
 from shortlist.index import ImageIndex
 from shortlist.model import Choice, Model, model_version
+from shortlist.place import Place
 from shortlist.serve.answer_form import AnswerForm, written
 from shortlist.serve.answerer import Answerer
 from shortlist.serve.batching import Batcher, Future
@@ -148,14 +149,14 @@ class Service:
         """Return what the options choose for so many photos, or refuse them with 422."""
         names = ("predictor", "top", "average", "coverage", "macro")
         chosen = {name: getattr(options, name) for name in names}
-        choice = Choice(**chosen, classes=self._classes_of(options), photos=images)
+        choice = Choice(**chosen, place=self._place_of(options), photos=images)
         try:
             return self.model.resolve(choice)[0]
         except ValueError as error:
             raise Refusal(422, "bad_parameter", _sentence(error)) from None
 
-    def _classes_of(self, options: BatchOptions) -> tuple[int, ...] | None:
-        """Return the indices of the classes that are possible."""
+    def _place_of(self, options: BatchOptions) -> Place | None:
+        """Return the classes that are possible."""
         if not options.classes:
             return None
         unknown = next((id for id in options.classes if id not in self.class_index), None)
@@ -163,7 +164,7 @@ class Service:
             raise Refusal(
                 422, "bad_parameter", f"classes must be ids of the model's classes, got {unknown[:80]!r}."
             )
-        return tuple(sorted({self.class_index[id] for id in options.classes}))
+        return Place.of(sorted(set(options.classes)))
 
     async def answer_object(
         self, uploads: Sequence[Upload], options: BatchOptions, held: Held, *, choice: Choice | None = None

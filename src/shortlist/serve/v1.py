@@ -147,14 +147,10 @@ def _class_form(service: Service, index: int) -> dict[str, Any]:
 
 
 def _confused_with(service: Service, index: int) -> list[dict[str, Any]]:
-    summary, table = service.model.summary, service.model.classes
-    if summary is None:
-        return []
-    pairs = zip(summary.confused[index].tolist(), summary.confused_share[index].tolist(), strict=True)
+    rows, table = service.model.calibration_rows, service.model.classes
     return [
         {"id": table.ids[other], "name": table.names[other], "probability": round(share, 6)}
-        for other, share in pairs
-        if other >= 0
+        for other, share in ([] if rows is None else rows.confused_with(index))
     ]
 
 
