@@ -57,6 +57,7 @@ def test_thresholds_are_those_of_all_scores_in_any_order_of_the_parts(make, m):
         AverageK(7, at_least=1, at_most=9),
         Conformal(coverage=0.8),
         Conformal(coverage=0.95),
+        Conformal(coverage=0.5, at_least=2),
     ],
     ids=repr,
 )

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from shortlist.predictors import AverageK, CalibrationWarning, TopK, make, sizes
+from shortlist.predictors import AverageK, CalibrationWarning, Conformal, TopK, make, sizes
 
 
 def bounded_by_loops(values, k, at_least, at_most, rule):
@@ -140,3 +140,33 @@ def test_too_few_classes_or_rows_are_named():
         AverageK(1.1, at_least=1).calibrate(torch.randn(2, 3))
     with pytest.raises(ValueError, match="needs at least 1 row"):
         AverageK(2, at_least=2).calibrate(torch.zeros(0, 6))
+
+
+@pytest.mark.parametrize(("score", "coverage"), [("lac", 0.6), ("aps", 0.9)])
+def test_conformal_sets_that_are_never_empty_have_the_same_threshold(score, coverage):
+    generator = torch.Generator().manual_seed(0)
+    scores = 5 * torch.randn(400, 20, generator=generator)
+    target = torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
+    plain = Conformal(coverage, score=score).calibrate(scores, target)
+    filled = Conformal(coverage, score=score, at_least=2).calibrate(scores, target)
+    assert torch.equal(plain.threshold, filled.threshold) and plain.report == filled.report
+    assert plain.promise == filled.promise
+    assert torch.equal(filled(scores), plain(scores) | TopK(2)(scores))
+    assert score == "aps" or int(sizes(plain(scores)).min()) == 0
+
+
+def test_conformal_sets_of_a_place_are_filled_with_what_occurs_there():
+    scores = torch.randn(200, 6)
+    target, priors = torch.arange(200) % 6, torch.full((6,), 1 / 6)
+    weights = torch.tensor([0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
+    placed = Conformal(0.2, at_least=2).at(weights, priors=priors).calibrate(scores, target)
+    sets = placed(200 * scores)  # most probabilities are 0
+    assert int(sizes(sets).min()) >= 2 and not sets[:, weights == 0].any()
+
+
+@pytest.mark.errors
+def test_more_classes_than_there_are_are_refused():
+    with pytest.raises(ValueError, match=r"at_least must be <= the number of classes \(3\), got 4"):
+        Conformal(0.5, at_least=4).calibrate(torch.randn(9, 3), torch.arange(9) % 3)
+    with pytest.raises(ValueError, match=r"at_least must be <= the number of classes \(1\), got 2"):
+        Conformal(0.5, at_least=2).at([0.0, 1.0], priors=torch.full((2,), 0.5))

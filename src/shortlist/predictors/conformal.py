@@ -16,6 +16,7 @@ from shortlist.predictors._base import Classes, Scores, SetPredictor
 from shortlist.predictors._calibrated import registered_name
 from shortlist.predictors._chunks import sets_in_chunks
 from shortlist.predictors._exact import exact_sum, from_units
+from shortlist.predictors._size_bounds import SizeBounds
 from shortlist.predictors._votes import find_votes, scored_votes
 from shortlist.predictors.accumulator import Accumulator, CalibrationReport, Finished, Rows, State
 from shortlist.predictors.conformity import (
@@ -59,6 +60,8 @@ class Conformal(SetPredictor):
             ones, ``"aps"`` covers each row with exactly this probability. The same row may get another set
             the next time.
         generator: Random generator of these draws; the default one if ``None``. It is not saved.
+        at_least: Smallest size of a set: the best classes are added to smaller ones, so that none is empty.
+            The promise is kept all the more.
         activation: How scores become probabilities: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if they are
             probabilities already.
 
@@ -87,6 +90,7 @@ class Conformal(SetPredictor):
         scores_priors: Tensor | None = None,
         randomized: bool = False,
         generator: torch.Generator | None = None,
+        at_least: int = 0,
         activation: Activation = "softmax",
     ) -> None:
         super().__init__(activation=activation, priors=priors, scores_priors=scores_priors)
@@ -112,6 +116,7 @@ class Conformal(SetPredictor):
         if randomized and not self.adds_probabilities:
             raise ValueError("randomized must be False: this score has nothing to randomize, got True")
         self.randomized, self.generator = randomized, generator
+        self.bounds, self.at_least = SizeBounds.checked(at_least, None), at_least
 
     @property
     def promise(self) -> Promise:
@@ -154,7 +159,12 @@ class Conformal(SetPredictor):
 
     def _settle(self) -> None:
         assert self.place is not None
+        self.bounds.check_classes(self.place_classes or 0)
         self.rule = Macro(importance=self.place)
+
+    def _check_classes(self, number: int) -> None:
+        super()._check_classes(number)
+        self.bounds.check_classes(number)
 
     def kept_rule(self) -> KeptRule | None:
         """Return what one threshold takes of the kept classes, with the score LAC and no priors."""
@@ -167,8 +177,10 @@ class Conformal(SetPredictor):
             return {"scores": lac(rows.true_probability[counted]), "target": rows.target[counted]}
 
         return KeptRule(
-            takes=lambda p, rank: lac(p) <= self.threshold.to(p.dtype),
-            enough=lambda c: enough_above(1 - float(self.threshold) - 2**-22, c),  # but for rounding
+            takes=lambda p, rank: self.bounds.take(rank, lac(p) <= self.threshold.to(p.dtype)),
+            enough=lambda c: max(
+                self.at_least, enough_above(1 - float(self.threshold) - 2**-22, c)
+            ),  # but for rounding
             measure=measure,
         )
 
@@ -190,7 +202,10 @@ class Conformal(SetPredictor):
 
     def _sets(self, scores: Tensor, uniform: Tensor | None) -> Tensor:
         values = self.values(scores)
-        return self._only_there(sets_within(self.score, values, self.threshold, uniform=uniform))
+        sets = self._only_there(sets_within(self.score, values, self.threshold, uniform=uniform))
+        if self.place is not None:  # what does not occur is not among the best
+            values = values.where(self.place > 0, -1.0)
+        return self.bounds.sets(sets, values)
 
     def _draw(self, scores: Tensor) -> Tensor:
         """Draw one uniform number for each row; the batches do not change the sequence."""
