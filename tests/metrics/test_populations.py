@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.stats import beta
 
+from shortlist._row_facts import RowFacts
 from shortlist.metrics import measure_place, measure_populations
 from shortlist.metrics.populations import photos_of_objects
 from shortlist.predictors import CalibrationRows
@@ -45,10 +46,15 @@ def rows():
         scores,
         target,
         priors=PRIORS,
-        observation=observation,
-        groups={"organ": organs},
+        facts=facts_of(observation, organs),
         dtype=torch.float64,
     )
+
+
+def facts_of(observation: torch.Tensor | None, organs: list | None = None, **more: list) -> RowFacts:
+    columns = {"organ": organs, **more} if organs else more
+    groups = RowFacts.of_columns(columns)
+    return RowFacts(observation, {} if groups is None else groups.groups)
 
 
 def softmax(values: np.ndarray) -> np.ndarray:
@@ -86,7 +92,7 @@ def assert_numbers(found, expected: tuple[float, float], objects: int) -> None:
 @pytest.mark.parametrize("level", [0.7, 0.9])
 def test_photos_have_the_numbers_of_plain_numpy(rows, level):
     scores, target, observation, _ = draw(300, seed=2)
-    found = measure_populations(rows, scores, target, observation=observation, coverage=level)
+    found = measure_populations(rows, scores, target, facts=facts_of(observation), coverage=level)
     assert found.level == level and list(found.photos) == ["1", "2", "3", "4"] and not found.groups
     kept, kept_target = rows.log_p.numpy(), rows.target.numpy()
     test = np.log(softmax(scores.numpy()))
@@ -125,8 +131,8 @@ def test_photos_are_those_of_one_object_and_a_prefix_of_one_order():
 
 def test_groups_have_the_numbers_of_plain_numpy(rows):
     scores, target, observation, organs = draw(300, seed=2)
-    how = {"observation": observation, "groups": {"organ": organs, "camera": ["x"] * len(organs)}}
-    found = measure_populations(rows, scores, target, **how)
+    facts = facts_of(observation, organs, camera=["x"] * len(organs))
+    found = measure_populations(rows, scores, target, facts=facts)
     assert {column: list(lines) for column, lines in found.groups.items()} == {
         "organ": ["flower", "leaf"],
         "camera": ["x"],
@@ -136,7 +142,7 @@ def test_groups_have_the_numbers_of_plain_numpy(rows):
     common = threshold(fused(kept, single), kept_target[single[:, 0]], 0.9)
     test = np.log(softmax(scores.numpy()))
     for value in ("flower", "leaf"):
-        codes, names = rows.groups["organ"]
+        codes, names = rows.facts.groups["organ"]
         member = codes == names.index(value)
         calibration = rows.objects(1, member).numpy()
         assert bool(member[calibration[:, 0]].all())
@@ -155,7 +161,7 @@ def test_groups_have_the_numbers_of_plain_numpy(rows):
 def test_a_place_has_the_numbers_of_plain_numpy(rows):
     scores, target, observation, _ = draw(300, seed=2)
     weights = torch.tensor([0.0, 0.1, 0.0, 0.3, 0.2, 0.4, 0.0], dtype=torch.float64)
-    found = measure_place(rows, scores, target, weights, observation=observation, coverage=0.8)
+    found = measure_place(rows, scores, target, weights, facts=facts_of(observation), coverage=0.8)
     kept, kept_target = rows.log_p.numpy(), rows.target.numpy()
     single = rows.objects(1).numpy()
     v, pi = weights.numpy(), PRIORS.double().numpy()
@@ -194,7 +200,7 @@ def test_a_place_has_the_numbers_of_plain_numpy(rows):
 
 def test_without_observations_each_row_is_an_object(rows):
     scores, target, _, organs = draw(60, seed=3)
-    found = measure_populations(rows, scores, target, groups={"organ": organs})
+    found = measure_populations(rows, scores, target, facts=facts_of(None, organs))
     assert not found.photos  # nothing to compare
     assert sum(line.objects for line in found.groups["organ"].values()) == sum(o is not None for o in organs)
 
@@ -202,8 +208,8 @@ def test_without_observations_each_row_is_an_object(rows):
 def test_too_few_calibration_objects_have_no_lists_of_their_own():
     scores, target, observation, _ = draw(300, seed=2)
     few, few_target, few_observation, _ = draw(20, seed=5)  # a handful has four photos
-    rows = CalibrationRows.of_rows(few, few_target, observation=few_observation)
-    found = measure_populations(rows, scores, target, observation=observation, coverage=0.95)
+    rows = CalibrationRows.of_rows(few, few_target, facts=facts_of(few_observation))
+    found = measure_populations(rows, scores, target, facts=facts_of(observation), coverage=0.95)
     assert found.photos["4"].own is None and found.photos["4"].common.size > 0
 
 

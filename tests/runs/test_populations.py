@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from shortlist import ClassTable
-from shortlist._row_facts import RowFacts
 from shortlist.metrics import Results, measure_place, measure_populations
 from shortlist.place import Place
 from shortlist.predictors import CalibrationRows
@@ -15,7 +14,7 @@ from shortlist.recipes import make_recipe
 from shortlist.report.page import make_page
 from shortlist.runs import Run
 from tests.commands import run as shortlist
-from tests.metrics.test_populations import CLASSES, draw
+from tests.metrics.test_populations import CLASSES, draw, facts_of
 from tests.run_factory import finished_run
 
 COUNTS = list(range(CLASSES, 0, -1))
@@ -26,15 +25,10 @@ RECIPE = {
 }
 
 
-def facts_of(observation, organs) -> RowFacts:
-    groups = RowFacts.of_columns({"organ": organs})
-    return RowFacts(observation, groups.groups)
-
-
 def kept_rows(drawn, frequencies) -> CalibrationRows:
     scores, target, observation, organs = drawn
-    how = {"observation": observation, "groups": {"organ": organs}}
-    return CalibrationRows.of_rows(scores.float(), target, priors=frequencies, **how)
+    facts = facts_of(observation, organs)
+    return CalibrationRows.of_rows(scores.float(), target, priors=frequencies, facts=facts)
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +59,23 @@ def finished(tmp_path_factory):
 def test_results_have_the_numbers_of_the_metric(finished):
     run, val, (scores, target, observation, organs) = finished
     rows = kept_rows(val, torch.tensor(COUNTS) / sum(COUNTS))
-    expected = measure_populations(
-        rows, scores.float(), target, observation=observation, groups={"organ": organs}, coverage=0.85
-    )
+    facts = facts_of(observation, organs)
+    expected = measure_populations(rows, scores.float(), target, facts=facts, coverage=0.85)
     found = Run.open(run.path).results.populations
     assert found == expected and list(found.photos) == ["1", "2", "3", "4"]
     # all other numbers are of single photos
     assert Run.open(run.path).results.rows == len(set(observation.tolist()))
     assert Results.from_json(run.results.to_json()) == run.results
+
+
+def test_the_model_keeps_observations_and_groups_of_its_calibration_rows(finished):
+    run, val, _ = finished
+    kept = Run.open(run.path).saved.calibration_rows
+    expected = kept_rows(val, torch.tensor(COUNTS) / sum(COUNTS))
+    for photos in range(1, 5):
+        assert torch.equal(kept.objects(photos), expected.objects(photos))
+    codes, names = kept.facts.groups["organ"]
+    assert tuple(names) == ("flower", "leaf") and torch.equal(codes, expected.facts.groups["organ"][0])
 
 
 def test_the_page_shows_them(finished):
@@ -110,7 +113,9 @@ def test_evaluation_at_a_place(finished, tmp_path):
     weights[[1, 4, 6]] = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64) / 6
     assert torch.equal(weights, Place.from_csv(tmp_path / "meadow.csv").vector(run.class_table))
     rows = kept_rows(val, torch.tensor(COUNTS) / sum(COUNTS))
-    expected = measure_place(rows, scores.float(), target, weights, observation=observation, coverage=0.85)
+    expected = measure_place(
+        rows, scores.float(), target, weights, facts=facts_of(observation), coverage=0.85
+    )
     assert (found["classes"], found["unknown"], found["coverage"]) == (3, ["yeti"], 0.85)
     assert found["lists"]["own"]["coverage"]["value"] == expected.own.coverage.value
     assert found["lists"]["common"]["size"] == expected.common.size

@@ -1,12 +1,12 @@
 """Coverage and size of lists by number of photos, by group and at a place, each with its own threshold."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from shortlist._row_facts import RowFacts
 from shortlist.metrics.results import Estimate, ListNumbers, PopulationNumbers, PopulationResults
 from shortlist.metrics.rows import block_rows
 from shortlist.metrics.shares import clopper_pearson, effective_rows
@@ -44,8 +44,7 @@ def measure_populations(
     scores: Float[Tensor, "n c"],
     target: Int[Tensor, " n"],
     *,
-    observation: Int[Tensor, " n"] | None = None,
-    groups: Mapping[str, Sequence[str | None]] | None = None,
+    facts: RowFacts | None = None,
     coverage: float = 0.9,
 ) -> PopulationResults:
     """Measure lists of a coverage by number of photos and by group, on objects that did not calibrate.
@@ -58,23 +57,25 @@ def measure_populations(
         rows: Calibration rows of the model.
         scores: Mapped scores (n, c) of test rows.
         target: Their classes (n,), each in [0, c).
-        observation: Number of the object of each row (n,); each row is one if ``None``.
-        groups: By column such as ``"organ"`` the group of each row; ``None`` or ``""`` for none.
+        facts: Which rows are photos of one object, and groups of rows; each row is an object if ``None``.
         coverage: Promised coverage of the lists.
     """
-    objects = torch.arange(len(target)) if observation is None else observation
+    facts = RowFacts() if facts is None else facts
+    objects = _objects(facts, len(target))
     measured: Any = {"scores": scores, "target": target, "coverage": coverage}
     by_photos = {}
-    for photos in range(1, MOST_PHOTOS + 1 if observation is not None else 2):
+    for photos in range(1, MOST_PHOTOS + 1 if facts.observation is not None else 2):
         chosen = photos_of_objects(objects, photos)
         if not len(chosen):
             break
         by_photos[str(photos)] = _beside(rows, rows.objects(photos), chosen, **measured)
     by_group: dict[str, dict[str, PopulationNumbers]] = {}
-    for column, values in (groups or {}).items():
-        known = rows.groups[column].names if column in rows.groups else ()
-        for value in sorted({value for value in values if value}):
-            chosen = photos_of_objects(objects, 1, torch.tensor([own == value for own in values]))
+    for column, (codes, names) in facts.groups.items():
+        known = rows.facts.groups[column][1] if column in rows.facts.groups else ()
+        for code, value in enumerate(names):
+            chosen = photos_of_objects(objects, 1, codes == code)
+            if not len(chosen):
+                continue
             own = rows.objects(1, rows.members(column, value)) if value in known else chosen[:0]
             by_group.setdefault(column, {})[value] = _beside(rows, own, chosen, **measured)
     return PopulationResults(coverage, by_photos if len(by_photos) > 1 else {}, by_group)
@@ -86,7 +87,7 @@ def measure_place(
     target: Int[Tensor, " n"],
     weights: Float[Tensor, " c"],
     *,
-    observation: Int[Tensor, " n"] | None = None,
+    facts: RowFacts | None = None,
     coverage: float = 0.9,
 ) -> PopulationNumbers:
     """Measure lists of a coverage at a place: with its own thresholds, and those of all rows, cut to it.
@@ -98,13 +99,13 @@ def measure_place(
         scores: Mapped scores (n, c) of test rows.
         target: Their classes (n,).
         weights: How often the classes occur at the place (c,), which add up to 1.
-        observation: Number of the object of each row (n,); each row is one if ``None``.
+        facts: Which rows are photos of one object; each row is an object if ``None``.
         coverage: Promised coverage of the lists.
 
     Raises:
         ValueError: If no test row, or no calibration row, is of a class of the place.
     """
-    objects = torch.arange(len(target)) if observation is None else observation
+    objects = _objects(RowFacts() if facts is None else facts, len(target))
     chosen = photos_of_objects(objects, 1, weights[target] > 0)
     if not len(chosen):
         raise ValueError("test rows must have a class of the place, got none")
@@ -113,6 +114,11 @@ def measure_place(
     common = _numbers(Population(rows, rows.objects()), chosen, **measured)
     lists = _numbers(own, chosen, **measured) if own.is_enough(coverage) else None
     return PopulationNumbers(len(chosen), own.size, lists, common)
+
+
+def _objects(facts: RowFacts, rows: int) -> Tensor:
+    """Return the number of the object of each row (n,)."""
+    return torch.arange(rows) if facts.objects is None else facts.objects
 
 
 def _beside(rows: CalibrationRows, calibration: Tensor, chosen: Tensor, **measured: Any) -> PopulationNumbers:

@@ -262,7 +262,7 @@ def evaluate_run(run: Run, part: str = "test") -> Results:
     What came of the promises on the test rows goes to the finished model too. On validation rows nothing
     comes of them: these rows calibrated, or chose.
     """
-    calibration = _Calibration(run.head, run.score_map, run.predictors, None, None)
+    calibration = _Calibration(run.head, run.score_map, run.predictors, None, run.saved.calibration_rows)
     results, folder = _measure(run, run.recipe, part, calibration), RunFolder(run.path)
     if part == "test":
         folder.save_promises(_promises(results))
@@ -283,7 +283,7 @@ def _measure(run: Run, recipe: Recipe, part: str, calibration: _Calibration) -> 
     if part != "test" or validation_is_test(recipe):
         return results.without_measured()
     if recipe.labels == "one":
-        lists = run_populations(run, predictors, calibration.head, calibration.score_map)
+        lists = run_populations(run, calibration.rows, predictors, calibration.head, calibration.score_map)
         results = replace(results, populations=lists)
     return results
 
