@@ -53,7 +53,7 @@ def calibration_rows(number: int, generator: torch.Generator, max_bytes: int) ->
 def one_draw(seed: int, place: str, photos: int, group: str | None, cut: bool) -> tuple[int, int]:
     """Return hits and objects of one new draw of calibration and test objects."""
     generator = torch.Generator().manual_seed(seed)
-    rows = calibration_rows(500, generator, max_bytes=1100 * 4 * 8 if cut else 10**9)
+    rows = calibration_rows(2000, generator, max_bytes=5000 * 4 * 8 if cut else 10**9)
     assert (rows.width < CLASSES) == cut
     weights = None if PLACES[place] is None else PLACES[place] / PLACES[place].sum()
     members = None if group is None else rows.members("view", group)
@@ -86,7 +86,7 @@ COMBINATIONS = list(product(PLACES, (1, 2, 3), (None, *VIEWS), (False, True)))
 @pytest.mark.slow
 def test_coverage_is_in_its_band(place, photos, group, cut):
     """The mean over draws is at least the promise, and not far above where rows are many."""
-    draws = [one_draw(seed, place, photos, group, cut) for seed in range(40)]
+    draws = [one_draw(seed, place, photos, group, cut) for seed in range(25)]
     shares = torch.tensor([hits / number for hits, number in draws], dtype=torch.float64)
     error = float(shares.std()) / math.sqrt(len(shares))
     assert float(shares.mean()) >= LEVEL - 3 * error
