@@ -5,6 +5,7 @@ Another language is another file of the same keys.
 
 import json
 import math
+from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ __all__ = [
     "promise_in_short",
     "promise_numbers",
     "promise_words",
+    "scope_words",
     "strings",
     "why_not",
 ]
@@ -144,6 +146,18 @@ def novelty_words(detector: _Detector) -> str:
 def ladder_words(rows: int) -> str:
     """Say what may be promised at a step of a control from fewer to surer."""
     return strings()["promise"]["ladder"].format(rows=f"{rows:,}")
+
+
+def scope_words(promise: Promise) -> str:
+    """Say which objects a promise is about, and which not; nothing if it is about all photos.
+
+    Example:
+        >>> scope_words(Promise("place", level=0.9, place="the Alps", classes=12))
+        'This is about the 12 classes of the Alps, and not about a class that does not occur there.'
+    """
+    place = strings()["promise"]["scope"]["place_one" if promise.classes == 1 else "place"]
+    said = [] if promise.classes is None else [place.format(**_about(promise))]
+    return " ".join([*said, *_scope(replace(promise, classes=None))])
 
 
 def _for_whom(promise: Promise) -> str:

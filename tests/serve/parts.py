@@ -8,6 +8,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from shortlist import ClassTable, Model, Preprocessing
+from shortlist._row_facts import RowFacts
 from shortlist.model import keep_rows
 from shortlist.predictors import AverageK, Conformal, TopK
 from shortlist.scores import PriorRecord, ScoreMap
@@ -78,6 +79,21 @@ def tree_model(table: ClassTable = TREES, **parts) -> Model:
         "calibration_rows": keep_rows(scores, target, score_map, table),
     } | parts
     return Model.from_parts(network, table, **parts)
+
+
+def photographed_model(table=TREES) -> Model:
+    """A model whose 900 calibration rows are 300 objects with three photos each, of a leaf or a flower."""
+    plain = tree_model(table)
+    generator = torch.Generator().manual_seed(5)
+    target = torch.arange(300) % 6
+    noise = torch.randn(300, 1, 6, generator=generator) + torch.randn(300, 3, 6, generator=generator)
+    scores = (noise + 2 * torch.eye(6)[target][:, None]).flatten(0, 1) + plain.score_map.now.priors.log()
+    scores, target = scores.float(), target.repeat_interleave(3)
+    organs = [organ for i in range(300) for organ in ["leaf" if i % 5 else "flower"] * 3]
+    facts = RowFacts.of_columns({"observation": [f"o{i // 3}" for i in range(900)], "organ": organs})
+    rows = keep_rows(scores, target, plain.score_map, table, facts)
+    parts = {"preprocessing": PREPARE, "score_map": plain.score_map, "predictors": dict(plain.predictors)}
+    return Model.from_parts(Gray(), table, calibration_rows=rows, about={"name": "trees"}, **parts)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ def test_options_are_heeded(client):
     ).json()
     assert len(body["candidates"]) == 2 and body["images"] == 2 and body["renormalized"]
     assert {c["id"] for c in body["candidates"]} <= {"q1", "a/1", "b1"}
-    assert body["choice"] == {"predictor": None, "top": None, "average": 1.7, "coverage": None, "macro": True}
+    chosen = {name: value for name, value in body["choice"].items() if value is not None}
+    assert chosen == {"average": 1.7, "macro": True, "at_least": 0, "place": ""}
     assert body["promise"]["size"] == 1.7 and not body["promise"]["holds"]
 
 

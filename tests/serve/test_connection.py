@@ -1,5 +1,6 @@
 """Clients that are slow, silent, too talkative or gone, against a server on a real socket."""
 
+import json
 import socket
 import threading
 import time
@@ -122,6 +123,10 @@ def test_a_head_is_bounded_also_if_it_comes_at_once(port, pieces, request):
                 answer = b""
             refused = (b"", 431) if most == HEAD_BYTES else (b"", 400, 431)
             assert (answer and status(answer)) in (refused if expected == 431 else (200,))
+            if answer and status(answer) == 431:
+                message = "The address and the headers of a request must have at most 65,536 bytes."
+                body = {"error": {"code": "too_large", "message": message}}
+                assert json.loads(answer.split(b"\r\n\r\n")[1]) == body
 
 
 @pytest.mark.errors

@@ -276,16 +276,21 @@ def test_known_photos_are_not_enlarged_and_missing_ones_are_words(view):
 
 
 def test_a_model_without_useful_coverages_has_numbers_of_names(view):
-    first = """async (facts) => {
-        const { firstStep, stepsOf } = await import("/static/list.js");
-        const steps = stepsOf(facts);
-        return [steps.length, steps[firstStep(steps)]];
-    }"""
-    levels = [{"coverage": level, "average_size": size} for level, size in ((0.95, 1.0), (0.98, 1.2))]
-    assert view.evaluate(first, {"classes": 4, "ladder": {"coverage": []}}) == [3, {"top": 3}]
-    assert view.evaluate(first, {"classes": 9, "ladder": None}) == [4, {"top": 5}]
-    found = view.evaluate(first, {"classes": 9, "ladder": {"coverage": levels}})
-    assert found == [2, {"coverage": 0.95, "size": 1.0}]
+    steps = """async ([ladder, kind, classes]) =>
+        (await import("/static/list.js")).stepsOf(ladder, kind, classes)"""
+    ladder = {
+        "coverage": [{"coverage": 0.95, "average_size": 1.0}],
+        "average": [{"average": size, "share": 0.9} for size in (1, 1.5, 2, 5, 30)],
+        "top": [{"top": 1, "share": 0.9}],
+    }
+    assert view.evaluate(steps, [None, "sure", 4]) == view.evaluate(steps, [None, "about", 4]) == []
+    assert view.evaluate(steps, [None, "exactly", 4]) == [{"top": 1}, {"top": 2}, {"top": 3}]
+    assert view.evaluate(steps, [ladder, "sure", 9]) == [{"coverage": 0.95, "size": 1.0}]
+    assert view.evaluate(steps, [ladder, "about", 9]) == [
+        {"average": 2, "most": 4},
+        {"average": 5, "most": 10},
+    ]
+    assert view.evaluate(steps, [ladder, "exactly", 9]) == ladder["top"]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +340,9 @@ def test_every_sentence_is_in_the_file_of_sentences(client):
     room = files("shortlist.serve")
     words = strings()["page"]
     template = room.joinpath("templates/page.html").read_text()
-    scripts = "".join(room.joinpath(f"static/{name}.js").read_text() for name in ("page", "list", "draw"))
+    scripts = "".join(
+        room.joinpath(f"static/{name}.js").read_text() for name in ("page", "list", "draw", "control")
+    )
     used = set(re.findall(r"words\.(\w+)", template + scripts))
     assert used == set(words)
     outside = re.sub(r"<script.*?</script>|<[^>]*>|{{.*?}}|{%.*?%}", "", template, flags=re.S)

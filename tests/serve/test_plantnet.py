@@ -33,6 +33,7 @@ ANSWER = {
     "results": [RESULT],
     "version": str,
     "remainingIdentificationRequests": int,
+    "promise": dict,  # which only this server has
     "predictedOrgans": [{"image": str, "filename": str, "organ": str, "score": float}],
 }
 

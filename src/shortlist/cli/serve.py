@@ -89,6 +89,14 @@ def serve(
             "addresses. May be given several times. Without this option, nothing is fetched.",
         ),
     ] = None,
+    places: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of places, a CSV or Darwin Core table each: which classes occur there, and how "
+            "often. Requests and the page choose one by name.",
+            show_default=False,
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",
     network: OwnNetwork = None,
     engine: Annotated[
@@ -134,12 +142,13 @@ def serve(
         batch_images=min(Limits.batch_images, queue),
     )
     files = {"model": model, "index": index, "keys": keys, "admin_keys": admin_keys, "feedback": feedback}
+    files |= {"places": places}
     if engine == "ray":  # replicas have other current folders
         files = {name: path and path.absolute() for name, path in files.items()}
-    places = {name: path and str(path) for name, path in files.items()}
+    paths = {name: path and str(path) for name, path in files.items()}
     parts = {"limits": limits, "audit": audit, "device": device, "network": network}
     parts |= {"any_project": any_project, "allow_urls": tuple(allow_urls or ())}
-    source = ServiceSource(**places, **parts)  # type: ignore[arg-type]
+    source = ServiceSource(**paths, **parts)  # type: ignore[arg-type]
     where: dict[str, Any] = {"host": host, "port": port, "origins": cors or (), "hosts": allow_host or ()}
     if engine == "ray":
         _serve_on_ray(source, where | {"replicas": replicas, "address": address})

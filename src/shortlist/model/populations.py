@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from shortlist._recent import Recent
 from shortlist._row_facts import RowFacts
 from shortlist.class_table import ClassTable
 from shortlist.coverage_law import rows_needed
@@ -36,9 +37,9 @@ class Populations:
 
     def __init__(self, rows: CalibrationRows | None, classes: ClassTable) -> None:
         self.rows, self._classes = rows, classes
-        self._matches: dict[Place, PlaceMatch] = {}
-        self._objects: dict[tuple[int, tuple[str, str] | None], Tensor] = {}
-        self._made: dict[tuple[object, ...], Population] = {}
+        self._matches: Recent[PlaceMatch] = Recent(_KEPT)
+        self._objects: Recent[Tensor] = Recent(_KEPT)
+        self._made: Recent[Population] = Recent(_KEPT)
 
     def match(self, place: Place) -> PlaceMatch:
         """Return the classes that occur at a place.
@@ -46,13 +47,7 @@ class Populations:
         Raises:
             ValueError: If there are none.
         """
-        match = self._matches.get(place)
-        if match is None:
-            match = place.match(self._classes)
-            if len(self._matches) >= _KEPT:
-                self._matches.clear()
-            self._matches[place] = match
-        return match
+        return self._matches.get(place, lambda: place.match(self._classes))
 
     def weights(self, choice: Choice) -> tuple[Tensor | None, Tensor | None]:
         """Return how much each class counts, and how frequent it is (c,); ``None`` if as in the rows."""
@@ -82,29 +77,18 @@ class Populations:
         if not self._count(photos, group, occurs):
             return None
         key = (choice.place, choice.macro, choice.photos, photos, group)
-        population = self._made.get(key)
-        if population is None:
-            population = Population(
-                self.rows,
-                self._rows_of(photos, group),
-                photos=choice.photos,
-                importance=importance,
-                frequency=frequency,
-            )
-            if len(self._made) >= _KEPT:  # of values that clients choose
-                self._made.clear()
-            self._made[key] = population
+        options = {"photos": choice.photos, "importance": importance, "frequency": frequency}
+        rows, objects = self.rows, self._rows_of(photos, group)
+        population = self._made.get(key, lambda: Population(rows, objects, **options))
         return ChosenPopulation(population, self._scope(choice, group, photos), self._void(choice, photos))
 
     def _rows_of(self, photos: int, group: tuple[str, str] | None) -> Tensor:
         """Return the rows of objects with so many photos of a group."""
-        assert self.rows is not None
-        if len(self._objects) >= _KEPT:
-            self._objects.clear()
-        if (photos, group) not in self._objects:
-            members = None if group is None else self.rows.members(*group)
-            self._objects[photos, group] = self.rows.objects(photos, members)
-        return self._objects[photos, group]
+        rows = self.rows
+        assert rows is not None
+        return self._objects.get(
+            (photos, group), lambda: rows.objects(photos, None if group is None else rows.members(*group))
+        )
 
     def _count(self, photos: int, group: tuple[str, str] | None, occurs: Tensor | None) -> int:
         """Return how many objects with so many photos of a group are of classes that occur."""

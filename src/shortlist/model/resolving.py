@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from shortlist._checks import check_count
+from shortlist._recent import Recent
 from shortlist.class_table import ClassTable
 from shortlist.model.choice import Choice
 from shortlist.model.populations import ChosenPopulation, Populations
@@ -12,6 +13,7 @@ from shortlist.predictors import AverageK, Conformal, Macro, SetPredictor, TopK,
 from shortlist.promise import About, Promise, default_predictor
 
 _CHOICES = 1000  # choices whose check and promise are remembered
+_AT_PLACES = 64  # the same for choices with a place, which clients choose and whose populations are large
 
 
 class Resolved(NamedTuple):
@@ -52,7 +54,8 @@ class Resolver:
     ) -> None:
         self._classes, self._predictors, self._promises = classes, predictors, promises
         self._populations, self._knows_priors = populations, knows_priors
-        self._resolved: dict[Choice, Resolved] = {}
+        self._resolved: Recent[Resolved] = Recent(_CHOICES)
+        self._at_places: Recent[Resolved] = Recent(_AT_PLACES)
 
     def __call__(self, choice: Choice) -> Resolved:
         """Return what a choice comes to.
@@ -60,19 +63,17 @@ class Resolver:
         Raises:
             ValueError: If this model cannot make such sets; the message names the argument.
         """
-        resolved = self._resolved.get(choice)
-        if resolved is None:
-            checked = self._completed(choice)
-            self._check_objects(checked)
-            maker = self._in_other_words(checked)
-            self._check_maker(maker)
-            chosen = self._chosen(maker)
-            self._check_sizes(maker, chosen)
-            resolved = Resolved(checked, maker, self._promise(maker, chosen), chosen)
-            if len(self._resolved) >= _CHOICES:  # of values that clients choose
-                self._resolved.clear()
-            self._resolved[choice] = resolved
-        return resolved
+        memory = self._resolved if choice.place is None else self._at_places
+        return memory.get(choice, lambda: self._made(choice))
+
+    def _made(self, choice: Choice) -> Resolved:
+        checked = self._completed(choice)
+        self._check_objects(checked)
+        maker = self._in_other_words(checked)
+        self._check_maker(maker)
+        chosen = self._chosen(maker)
+        self._check_sizes(maker, chosen)
+        return Resolved(checked, maker, self._promise(maker, chosen), chosen)
 
     def _completed(self, choice: Choice) -> Choice:
         if len(choice.makers) > 1:

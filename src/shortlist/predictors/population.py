@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_number
+from shortlist._recent import Recent
 from shortlist.coverage_law import conformal_rank
 from shortlist.predictors._chunks import chunk_rows
 from shortlist.predictors._pool import Pool, pooled
@@ -21,6 +22,7 @@ from shortlist.predictors.thresholds import weighted_thresholds
 MAX_SIZE = 50  # the largest average size that can be asked for
 _SIZES_FROM = 2000  # rows from which mean sizes are measured
 _OUT = 2.0  # the score of a class beyond the largest number of a set; others are at most 1
+_THRESHOLDS, _POOLS = 64, 8  # of coverages and of bounds that clients choose, which are remembered
 
 
 class Values(NamedTuple):
@@ -84,8 +86,8 @@ class Population:
         if not len(objects):
             raise ValueError("there must be at least 1 calibration row for it, got 0")
         self._objects = objects
-        self._thresholds: dict[tuple[float, int | None], np.ndarray] = {}
-        self._pools: dict[tuple[int, int | None], Pool] = {}
+        self._thresholds: Recent[np.ndarray] = Recent(_THRESHOLDS)
+        self._pools: Recent[Pool] = Recent(_POOLS)
 
     @property
     def size(self) -> int:
@@ -160,15 +162,12 @@ class Population:
     def thresholds(self, coverage: float, at_most: int | None = None) -> np.ndarray:
         """Return the largest score of each class (c,) that is in a set of a coverage in (0, 1)."""
         coverage = check_number("coverage", coverage, above=0.0, below=1.0)
-        found = self._thresholds.get((coverage, at_most))
-        if found is None:
-            scores = self._scores
-            if at_most is not None:
-                scores = np.where(self._true.ranks.numpy() <= at_most, scores, scores.dtype.type(_OUT))
-            found = self._thresholds[coverage, at_most] = self._found_thresholds(scores, coverage)
-        return found
+        return self._thresholds.get((coverage, at_most), lambda: self._found_thresholds(coverage, at_most))
 
-    def _found_thresholds(self, scores: np.ndarray, coverage: float) -> np.ndarray:
+    def _found_thresholds(self, coverage: float, at_most: int | None) -> np.ndarray:
+        scores = self._scores
+        if at_most is not None:
+            scores = np.where(self._true.ranks.numpy() <= at_most, scores, scores.dtype.type(_OUT))
         classes = self._rows.num_classes
         if self.importance is None:
             rank = conformal_rank(self.size, coverage)
@@ -237,13 +236,9 @@ class Population:
 
     def _pool(self, at_least: int, at_most: int | None) -> Pool:
         """Return the values at ranks above ``at_least`` up to ``at_most`` of all rows."""
-        pool = self._pools.get((at_least, at_most))
-        if pool is None:
-            weights = None if self.frequency is None else self._object_weights
-            blocks = (size for _, size, _ in self._blocks())
-            limit = MAX_SIZE * self.size + 1
-            pool = self._pools[at_least, at_most] = pooled(blocks, weights, limit, at_least, at_most)
-        return pool
+        weights = None if self.frequency is None else self._object_weights
+        blocks, limit = (size for _, size, _ in self._blocks()), MAX_SIZE * self.size + 1
+        return self._pools.get((at_least, at_most), lambda: pooled(blocks, weights, limit, at_least, at_most))
 
     @property
     def _chunk(self) -> int:

@@ -39,7 +39,12 @@ def _promise_text(promise: Promise) -> orjson.Fragment:
 
 def choice_form(choice: Choice) -> dict[str, Any]:
     """Return what made the set."""
-    return {name: getattr(choice, name) for name in ("predictor", "top", "average", "coverage", "macro")}
+    names = ("predictor", "top", "average", "coverage", "macro", "at_least", "at_most")
+    return {
+        **{name: getattr(choice, name) for name in names},
+        "place": None if choice.place is None else choice.place.name,
+        "group": None if choice.group is None else ":".join(choice.group),
+    }
 
 
 class AnswerForm:

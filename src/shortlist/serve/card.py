@@ -1,19 +1,22 @@
 """The model card: what the model is, what it can do, and how well it does it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shortlist.class_table import GROUPS
 from shortlist.metrics import Averages, Results
 from shortlist.model import Choice, Model
-from shortlist.predictors import Population
-from shortlist.sentences import ladder_words, novelty_words
+from shortlist.predictors import CalibrationRows, Population
+from shortlist.sentences import ladder_words, novelty_words, scope_words
 from shortlist.serve.answer_form import promise_form
 from shortlist.serve.limits import MAX_IMAGES, Limits
 
 COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999)
 SIZES = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50)
+_COMMON = 0.9  # a coverage that fewer photos, or all groups, stand in for where rows are too few for it
+_MOST_VALUES = 50  # of a column
 
 
 def run_facts(path: str | Path | None) -> tuple[Results | None, dict[str, Any] | None]:
@@ -75,8 +78,8 @@ def model_card(
         "novelty": None
         if model.novelty is None
         else {"level": model.novelty.level, "words": novelty_words(model.novelty)},
-        "ladder": _ladder(_population(model)),
-        "ladder_macro": _ladder(_population(model, macro=True)),
+        "ladder": ladder(model, Choice()),
+        "ladder_macro": ladder(model, Choice(macro=True)),
         "metrics": None if results is None else _metrics(results),
         "training": None if training is None else dict(training),
         "limits": _limits(limits),
@@ -116,6 +119,16 @@ def _choices(model: Model) -> dict[str, Any]:
         "average": None if most is None or most < 1 else {"min": 1, "max": most},
         "coverage": None if population is None else {"above": 0, "below": 1},
         "macro": macro is not None,
+        "groups": {} if model.calibration_rows is None else _groups(model.calibration_rows),
+    }
+
+
+def _groups(rows: CalibrationRows) -> dict[str, list[str]]:
+    """Return the columns that photos can be chosen by, with their values, if these are few."""
+    return {
+        column: list(names)
+        for column, (_, names) in rows.facts.groups.items()
+        if 2 <= len(names) <= _MOST_VALUES
     }
 
 
@@ -123,15 +136,24 @@ def _population(model: Model, *, macro: bool = False) -> Population | None:
     return None if model.score_map.now is None else model.population(Choice(top=1, macro=macro))
 
 
-def _ladder(population: Population | None) -> dict[str, Any] | None:
-    """Say what each step of a control from fewer to surer means, as far as the calibration rows tell."""
-    if population is None:
+def ladder(model: Model, choice: Choice) -> dict[str, Any] | None:
+    """Say what each step of a control from fewer to surer means, as far as the calibration rows tell.
+
+    Args:
+        model: The model.
+        choice: Which objects it is about.
+    """
+    if model.score_map.now is None or model.population(replace(choice, top=1)) is None:
         return None
+    choice = replace(choice, coverage=_COMMON)
+    population = model.population(choice)
+    assert population is not None  # as for lists of one class
     sizes = [size for size in SIZES if size <= population.max_size]
     tops = [k for k in (1, 2, 3, 5, 10, 20) if k <= population.num_classes]
     return {
         "rows": population.size,
         "words": ladder_words(population.size),
+        "scope": scope_words(model.resolve(choice)[1]),
         "coverage": _coverage_steps(population),
         "average": [{"average": size, "share": population.coverage_at(size)} for size in sizes],
         "top": [{"top": k, "share": population.coverage_of_top(k)} for k in tops],

@@ -1,6 +1,7 @@
 """Limits for slow or silent clients, which the web server lacks."""
 
 import asyncio
+import json
 from collections import Counter
 from typing import Any
 
@@ -8,7 +9,9 @@ from shortlist.serve.limits import CONNECTIONS, HEAD_BYTES, SHARE, SILENT_SECOND
 
 GONE = "shortlist.gone"  # in the scope of a request: a function to be called when the client goes away
 _HEAD_END = b"\r\n\r\n"
-_ANSWER = "HTTP/1.1 {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_ANSWER = "HTTP/1.1 {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}"
+_TOO_LARGE = f"The address and the headers of a request must have at most {HEAD_BYTES:,} bytes."
+_TOO_SLOW = f"The head of a request must be there in {SILENT_SECONDS:g} s."
 
 
 def connection_class() -> type[asyncio.Protocol]:
@@ -44,7 +47,7 @@ class _Bounds(asyncio.Protocol):
         self._client = network_of(peer[0]) if isinstance(peer, tuple) else ""
         self.of_clients[self._client] += 1
         if self.of_clients[self._client] > SHARE * CONNECTIONS:
-            self._refuse("503 Service Unavailable")
+            self._refuse("503 Service Unavailable", "busy", "This client has too many connections open.")
         else:
             self._wait_for_head()
 
@@ -55,7 +58,7 @@ class _Bounds(asyncio.Protocol):
             self._tail = (self._tail + data)[-len(_HEAD_END) + 1 :]
             self._head_bytes += len(data)
             if (self._head_bytes if end < 0 else start + end + len(_HEAD_END)) > HEAD_BYTES:
-                self._refuse("431 Request Header Fields Too Large")
+                self._refuse("431 Request Header Fields Too Large", "too_large", _TOO_LARGE)
                 return
         super().data_received(data)
         if self._is_answering():  # a head is there
@@ -81,15 +84,18 @@ class _Bounds(asyncio.Protocol):
         self.loop.call_later(SILENT_SECONDS, self.transport.abort)  # what was not read by then never will be
 
     def _wait_for_head(self) -> None:
-        self._head_timer = self.loop.call_later(SILENT_SECONDS, self._refuse, "408 Request Timeout")
+        self._head_timer = self.loop.call_later(
+            SILENT_SECONDS, self._refuse, "408 Request Timeout", "too_slow", _TOO_SLOW
+        )
 
     def _stop_waiting(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _refuse(self, status: str) -> None:
+    def _refuse(self, status: str, code: str, message: str) -> None:
         self._stop_waiting()
         if not self.transport.is_closing():
-            self.transport.write(_ANSWER.format(status).encode())
+            body = json.dumps({"error": {"code": code, "message": message}})
+            self.transport.write(_ANSWER.format(status, len(body), body).encode())
             self.transport.close()

@@ -64,7 +64,8 @@ _ANSWER = {
     ],
     "set_size": 1,
     "set_probability": 0.71,
-    "choice": {"predictor": "conformal90", "top": None, "average": None, "coverage": None, "macro": False},
+    "choice": {"predictor": "conformal90", "top": None, "average": None, "coverage": None, "macro": False}
+    | {"at_least": 0, "at_most": None, "place": None, "group": None},
     "promise": {
         "words": "90 of 100 such lists contain the right class.",
         "about": "rows",
@@ -87,6 +88,26 @@ _EXAMPLES: dict[str, Any] = {
         **_CLASS,
         "confused_with": [{"id": "U+0391", "name": "Α", "probability": 0.31}],
         "example_images": [_IMAGE],
+    },
+    "places": {
+        "places": [
+            {
+                "name": "greece",
+                "title": "Greece",
+                "titles": {"en": "Greece", "de": "Griechenland"},
+                "classes": 24,
+                "unknown": 1,
+                "unknown_names": ["DIGAMMA"],
+            }
+        ]
+    },
+    "ladder": {
+        "rows": 310,
+        "words": "A coverage is promised if it is chosen before the list is seen.",
+        "scope": "This is about the 24 classes of Greece, and not about a class that does not occur there.",
+        "coverage": [{"coverage": 0.9, "average_size": 1.3}],
+        "average": [{"average": 2, "share": 0.95}],
+        "top": [{"top": 1, "share": 0.86}],
     },
     "feedback": {"kept": True, "number": 41, "new": True},
     "feedback_stats": {
@@ -199,7 +220,7 @@ def plantnet_body(most: int, organs: tuple[str, ...]) -> dict[str, Any]:
     schema["additionalProperties"] = {"type": "string", "description": "Not looked at."}
     properties = schema["properties"]
     items = {"type": "string", "enum": list(organs)}
-    words = "What each photo shows, as many as photos; it is noted and not used."
+    words = "What each photo shows, as many as photos. If it is the same of all, the promise is for it."
     properties["organs"] = {"type": "array", "items": items, "maxItems": most, "description": words}
     return body
 
@@ -232,6 +253,7 @@ def plantnet_answer() -> dict[str, Any]:
         "preferedReferential": "trees",
         "bestMatch": "Quercus robur L.",
         "results": [{"score": 0.81, "species": {**name, **parents, "commonNames": []}}],
+        "promise": {**_ANSWER["promise"], "level": None, "size": 20, "holds": False},
         "version": "3f9c1d2e4a5b",
         "remainingIdentificationRequests": 499,
     }

@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 
+from shortlist.promise import default_predictor
 from shortlist.sentences import LANGUAGE, strings
 from shortlist.serve.limits import MAX_IMAGES
 from shortlist.serve.refusals import Refusal
@@ -51,6 +52,8 @@ def _page(service: Service) -> str:
         "version": card["version"],
         "classes": card["classes"],
         "ladder": card["ladder"],
+        "level": _level(service),
+        "places": [{name: form[name] for name in ("name", "title")} for form in service.places.forms()],
         "levels": service.answerer.lineage.levels,
         "index": service.index is not None,
         "max_images": MAX_IMAGES,
@@ -74,7 +77,16 @@ def _page(service: Service) -> str:
         needs_key=service.keys.needed,
         max_images=MAX_IMAGES,
         drawing=_is_drawing(service),
+        groups=card["choices"]["groups"],
+        macro=card["choices"]["macro"],
     )
+
+
+def _level(service: Service) -> float:
+    """Return the coverage to begin with: what the model promises if nothing is chosen."""
+    promises = service.model.promises
+    level = promises[default_predictor(promises)].level if promises else None
+    return 0.9 if level is None else level
 
 
 def _is_drawing(service: Service) -> bool:

@@ -19,17 +19,19 @@ from starlette.requests import Request
 from shortlist._names import split_author
 from shortlist.class_table import ClassTable
 from shortlist.model import Choice
+from shortlist.place import Place
 from shortlist.serve import examples
+from shortlist.serve.answer_form import promise_form
 from shortlist.serve.exchange import Answer
 from shortlist.serve.forms import Form, Upload, read_form
 from shortlist.serve.limits import MAX_IMAGES, Held
+from shortlist.serve.options import BatchOptions
+from shortlist.serve.places import ALL
 from shortlist.serve.refusals import Refusal
-from shortlist.serve.schemas import BatchOptions
 from shortlist.serve.service import Service
 
 Part = TypeVar("Part")
 ORGANS = ("leaf", "flower", "fruit", "bark", "auto", "habit", "other")
-PROJECT = "all"
 UNLIMITED = 2**31 - 1
 _RELATED = 5
 _INDEX = re.compile(r"\[\d*\]$")  # some clients send images[0] or images[] for images
@@ -143,10 +145,11 @@ async def _identified(
     photos: Callable[[Held], Awaitable[tuple[list[Upload], list[str]]]],
 ) -> Response:
     with service.entering(request, asked.key) as (held, left):
-        _check_project(service, project)
+        place = _place_of(service, project)
         uploads, organs = await photos(held)
         options = BatchOptions(limit=min(asked.results, 100), related_images=_RELATED if asked.related else 0)
-        choice = Choice(top=min(asked.results, len(service.model.classes)), photos=len(uploads))
+        top, group = min(asked.results, len(service.model.classes)), _group(service, organs)
+        choice = await service.checked(Choice(top=top, place=place, group=group, photos=len(uploads)))
         answer = await service.answer_object(uploads, options, held, choice=choice)
     if not asked.no_reject and answer.status == "novel":
         raise Refusal(404, "rejected", "Species not found")
@@ -167,10 +170,14 @@ def _add_lists(router: APIRouter, service: Service, refusals: dict[int | str, An
 
     @router.get("/v2/projects", summary="The lists of classes, in Pl@ntNet's form", responses=refusals)
     def projects(request: Request, asked: Annotated[_Asked, Depends()]) -> Response:
-        """List the projects: there is one, with all classes."""
+        """List the projects: one with all classes, and the places of the server."""
         service.rate.take(service.client(request, asked.key))
         about = {"title": service.name, "description": "All classes of the model"}
-        return JSONResponse([{"id": PROJECT, **about, "speciesCount": len(table)}])
+        places = [
+            {"id": form["name"], "title": form["title"], "description": "", "speciesCount": form["classes"]}
+            for form in service.places.forms(asked.lang)
+        ]
+        return JSONResponse([{"id": ALL, **about, "speciesCount": len(table)}, *places])
 
     @router.get("/v2/languages", summary="The languages of common names", responses=refusals)
     def languages(request: Request, asked: Annotated[_Asked, Depends()]) -> Response:
@@ -181,15 +188,17 @@ def _add_lists(router: APIRouter, service: Service, refusals: dict[int | str, An
     @router.get("/v2/species", summary="The classes, in Pl@ntNet's form", responses=refusals)
     def species(request: Request, asked: Annotated[_Page, Depends()]) -> Response:
         """List the classes, all of them or a page."""
-        return project_species(request, PROJECT, asked)
+        return project_species(request, ALL, asked)
 
     @router.get("/v2/projects/{project}/species", summary="The classes of a project", responses=refusals)
     def project_species(request: Request, project: str, asked: Annotated[_Page, Depends()]) -> Response:
         """List the classes of a project, all of them or a page."""
         service.rate.take(service.client(request, asked.key))
-        _check_project(service, project)
+        place = _place_of(service, project)
+        occurs = [True] * len(table) if place is None else place.vector(table).gt(0).tolist()
         names = [_name(text)["scientificNameWithoutAuthor"].casefold() for text in table.names]
-        listed = [index for index, name in enumerate(names) if name.startswith(asked.prefix.casefold())]
+        start = asked.prefix.casefold()
+        listed = [index for index, name in enumerate(names) if occurs[index] and name.startswith(start)]
         if asked.size and asked.page:
             listed = listed[(asked.page - 1) * asked.size : asked.page * asked.size]
         return JSONResponse([_species(table, index) for index in listed])
@@ -221,9 +230,19 @@ def _add_state(router: APIRouter, service: Service, refusals: dict[int | str, An
         return JSONResponse({"day": day, "quota": {"identify": counts}})
 
 
-def _check_project(service: Service, project: str) -> None:
-    if project != PROJECT and not service.any_project:
-        raise Refusal(404, "unknown_project", f"Project not found: this server has the project '{PROJECT}'")
+def _place_of(service: Service, project: str) -> Place | None:
+    """Return the place of a project; ``None`` for all classes."""
+    found = service.places.get(project)
+    if found is None and project != ALL and not service.any_project:
+        names = ", ".join(f"'{name}'" for name in [ALL, *(place.name for place, _ in service.places)][:20])
+        raise Refusal(404, "unknown_project", f"Project not found: this server has the project {names}")
+    return None if found is None else found[0]
+
+
+def _group(service: Service, organs: Sequence[str]) -> tuple[str, str] | None:
+    """Return the group of calibration photos for the organ that all photos show, if there is one."""
+    known = service.card["choices"]["groups"].get("organ", ())
+    return ("organ", organs[0]) if len(set(organs)) == 1 and organs[0] in known else None
 
 
 def _answer_form(
@@ -234,6 +253,7 @@ def _answer_form(
         "preferedReferential": service.name,
         "bestMatch": answer.listed[0].name if answer.listed else "",
         "results": results,
+        "promise": promise_form(answer.listed.promise),
         "version": service.version,
         "remainingIdentificationRequests": UNLIMITED if left is None else left,
     }

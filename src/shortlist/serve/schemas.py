@@ -1,65 +1,11 @@
 """The forms of requests and answers of ``/v1``, for OpenAPI; the answers themselves are plain values."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from shortlist._text import composed
+from shortlist.serve.options import Id
 from shortlist.serve.receipts import MAX_RECEIPT
-
-# ids of classes are in the composed form of Unicode; a client may send the same word in another form
-Id = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(composed)]
-
-
-class BatchOptions(BaseModel):
-    """Options of a request with one photo for each object."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    predictor: str | None = Field(
-        default=None,
-        max_length=200,
-        description="Name of one of the model's predictors; by default its first one with a promise.",
-    )
-    top: int | None = Field(default=None, ge=1, le=100_000, description="Number of classes in each set.")
-    average: float | None = Field(
-        default=None,
-        ge=1,
-        le=100_000,
-        allow_inf_nan=False,
-        description="Number of classes in a set on average.",
-    )
-    coverage: float | None = Field(
-        default=None,
-        gt=0,
-        lt=1,
-        allow_inf_nan=False,
-        description="Share of sets that hold the true class, as promised.",
-    )
-    macro: bool = Field(
-        default=False,
-        description="With top or average: divide by class priors, which is good for rare classes.",
-    )
-    related_images: int = Field(default=0, ge=0, le=10, description="Known images beside each candidate.")
-    limit: int = Field(
-        default=20,
-        ge=1,
-        le=100,
-        description="Candidates that are listed: those in the set, then the next best.",
-    )
-    classes: list[Id] = Field(
-        default_factory=list,
-        max_length=2000,
-        description="Ids of the possible classes, all by default. Probabilities sum to 1 over these.",
-    )
-
-
-class IdentifyOptions(BatchOptions):
-    """Options of a request with photos of one object."""
-
-    receipt: bool = Field(
-        default=False, description="Give a receipt, with which a person's answer to the list can be recorded."
-    )
 
 
 class RelatedImageForm(BaseModel):
@@ -106,6 +52,10 @@ class ChoiceForm(BaseModel):
     average: float | None
     coverage: float | None
     macro: bool
+    at_least: int
+    at_most: int | None
+    place: str | None = Field(description="Name of the place; empty if its classes came with the request.")
+    group: str | None = Field(description="What the photos show, as COLUMN:VALUE.")
 
 
 class PromiseForm(BaseModel):
@@ -181,7 +131,9 @@ class AnswerForm(BaseModel):
     choice: ChoiceForm
     promise: PromiseForm
     common_ancestor: AncestorForm | None
-    renormalized: bool = Field(description="Whether probabilities are of the given classes only.")
+    renormalized: bool = Field(
+        description="Whether probabilities are of the place or the given classes only."
+    )
     novelty: dict[str, Any] | None
     nodes: NodesForm | None = Field(
         description="The answer of the chosen taxonomy predictor, or else of the model's first; null if none."
@@ -250,6 +202,34 @@ class ClassDetails(ClassForm):
 
     confused_with: list[ConfusedForm]
     example_images: list[RelatedImageForm]
+
+
+class PlaceForm(BaseModel):
+    """A place of the server."""
+
+    name: str
+    title: str = Field(description="Name for people, in English if there is one.")
+    titles: dict[str, str] = Field(description="Names for people by language.")
+    classes: int = Field(description="Number of classes of the model that occur there.")
+    unknown: int = Field(description="Number of its names that are no class of the model.")
+    unknown_names: list[str] = Field(description="The first 100 of these names.")
+
+
+class PlaceList(BaseModel):
+    """The places of the server."""
+
+    places: list[PlaceForm]
+
+
+class LadderForm(BaseModel):
+    """The steps of a control from fewer to surer, for some objects; see the documentation of the server."""
+
+    rows: int = Field(description="Calibration objects that it comes from.")
+    words: str
+    scope: str = Field(description="Which objects it is about, and which not, in whole sentences.")
+    coverage: list[dict[str, float]]
+    average: list[dict[str, float]]
+    top: list[dict[str, float]]
 
 
 class ModelCard(BaseModel):

@@ -13,6 +13,7 @@ from typing import Any
 from starlette.requests import Request
 
 from shortlist._checks import check_number
+from shortlist._recent import Recent
 from shortlist.index import ImageIndex
 from shortlist.model import Choice, Model, model_version
 from shortlist.place import Place
@@ -29,12 +30,14 @@ from shortlist.serve.forms import Upload
 from shortlist.serve.keys import Keys, key_of
 from shortlist.serve.limits import REPLIES, Admission, Held, Limits, RateLimit, network_of
 from shortlist.serve.metrics import Metrics
+from shortlist.serve.options import BatchOptions, ScopeOptions
+from shortlist.serve.places import ServedPlaces
 from shortlist.serve.receipts import Signing
 from shortlist.serve.refusals import BadImage, Refusal
-from shortlist.serve.schemas import BatchOptions
 
 _LOG = logging.getLogger("shortlist.serve")
 _DRIFT_SECONDS = 60
+_PREPARED = 64  # choices with a place that were resolved lately, as many as the model remembers
 
 
 class Service:
@@ -53,6 +56,7 @@ class Service:
         any_project: Whether clients of Pl@ntNet's API may ask for any project, which is taken as all classes.
         allow_urls: Hosts from which photos may be fetched for such clients; see
             :class:`~shortlist.serve.fetching.Fetcher`. None by default.
+        places: Places that requests can name; see :func:`~shortlist.serve.places.read_places`.
         metrics: Counters, which services share that take each other's place; its own if ``None``.
 
     Raises:
@@ -72,12 +76,15 @@ class Service:
         limits: Limits | None = None,
         any_project: bool = False,
         allow_urls: Collection[str] = (),
+        places: Sequence[Place] = (),
         metrics: Metrics | None = None,
     ) -> None:
         if model.preprocessing is None:
             raise ValueError("the model must have a preprocessing, which says how a picture becomes an input")
         self.model, self.index, self.limits = model, index, limits or Limits()
         self.answerer = Answerer(model, index)
+        self.places = ServedPlaces(places, model.classes)
+        self._prepared: Recent[bool] = Recent(_PREPARED)
         self.keys, self.admin_keys = (
             found if isinstance(found, Keys) else Keys(found) for found in (keys, admin_keys)
         )
@@ -145,32 +152,42 @@ class Service:
             request.scope[GONE] = held.gone
             yield held, left
 
-    def choice_of(self, options: BatchOptions, *, images: int) -> Choice:
+    async def choice_of(self, options: BatchOptions, *, images: int) -> Choice:
         """Return what the options choose for so many photos, or refuse them with 422."""
-        names = ("predictor", "top", "average", "coverage", "macro")
+        names = ("predictor", "top", "average", "coverage", "at_least", "at_most")
         chosen = {name: getattr(options, name) for name in names}
-        choice = Choice(**chosen, place=self._place_of(options), photos=images)
+        return await self.checked(Choice(**chosen, **self.scope_of(options), photos=images))
+
+    def scope_of(self, options: ScopeOptions) -> dict[str, Any]:
+        """Return which objects the options choose."""
+        if options.group is not None and options.organ is not None:
+            raise Refusal(422, "bad_parameter", "At most one of group and organ must be given.")
+        column, _, value = (options.group or "").partition(":")
+        group = (column, value) if options.group else ("organ", options.organ) if options.organ else None
+        return {
+            "place": self.places.chosen(options.place, options.classes),
+            "group": group,
+            "macro": options.macro,
+        }
+
+    async def checked(self, choice: Choice) -> Choice:
+        """Return a choice with nothing left open, or refuse it with 422.
+
+        What is asked for a first time at a place may take a while, so that other requests go on.
+        """
         try:
+            if choice.place is not None and choice not in self._prepared:
+                await asyncio.to_thread(self.model.resolve, choice)
+                self._prepared.get(choice, lambda: True)
             return self.model.resolve(choice)[0]
         except ValueError as error:
-            raise Refusal(422, "bad_parameter", _sentence(error)) from None
-
-    def _place_of(self, options: BatchOptions) -> Place | None:
-        """Return the classes that are possible."""
-        if not options.classes:
-            return None
-        unknown = next((id for id in options.classes if id not in self.class_index), None)
-        if unknown is not None:
-            raise Refusal(
-                422, "bad_parameter", f"classes must be ids of the model's classes, got {unknown[:80]!r}."
-            )
-        return Place.of(sorted(set(options.classes)))
+            raise Refusal(422, "bad_parameter", sentence(error)) from None
 
     async def answer_object(
         self, uploads: Sequence[Upload], options: BatchOptions, held: Held, *, choice: Choice | None = None
     ) -> Answer:
         """Answer about one object, of which there are one or more photos."""
-        choice = choice or self.choice_of(options, images=len(uploads))
+        choice = choice or await self.choice_of(options, images=len(uploads))
         held.take(held.admission.images, len(uploads))
         with self.batcher.room(len(uploads)):
             images = await self.decoder.object([upload.content for upload in uploads], held)
@@ -190,7 +207,7 @@ class Service:
         self, uploads: Sequence[Upload], options: BatchOptions, held: Held
     ) -> list[Answer | BadImage]:
         """Answer about each photo by itself; bad ones do not stop the others."""
-        choice = self.choice_of(options, images=1)
+        choice = await self.choice_of(options, images=1)
         held.take(held.admission.images, len(uploads))
         with self.batcher.room(len(uploads)):
             decoded = await self.decoder.each([upload.content for upload in uploads], held)
@@ -265,6 +282,7 @@ def _since(start: float) -> float:
     return round(time.perf_counter() - start, 4)
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
+    """Return the message of an error as a sentence."""
     text = " ".join(str(error).split())[:500]
     return text if text.endswith(".") else f"{text}."

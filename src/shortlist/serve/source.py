@@ -12,6 +12,7 @@ from shortlist.serve.desk import FeedbackDesk
 from shortlist.serve.keys import Keys
 from shortlist.serve.limits import Limits
 from shortlist.serve.metrics import Metrics
+from shortlist.serve.places import read_places
 from shortlist.serve.server import Follow
 from shortlist.serve.service import Service
 
@@ -30,6 +31,7 @@ class ServiceSource:
         limits: Limits of requests, of each process.
         any_project: Whether any project of Pl@ntNet's API is taken as all classes.
         allow_urls: Hosts from which photos may be fetched.
+        places: Folder of places, or ``None``; it is read with each release.
         device: Device of the network.
         network: For a model whose network is the user's own code, the function that makes it.
         secret: Signs addresses of images: what one process gives out, the others know.
@@ -44,6 +46,7 @@ class ServiceSource:
     limits: Limits = field(default_factory=Limits)
     any_project: bool = False
     allow_urls: tuple[str, ...] = ()
+    places: str | None = None
     device: str = "cpu"
     network: str | None = None
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
@@ -86,4 +89,5 @@ class ServiceSource:
             index = str(folder / "index")
         known = None if index is None else ImageIndex.open(index, model=model)
         options = {name: getattr(self, name) for name in ("audit", "limits", "any_project", "allow_urls")}
-        return Service(model, source=folder, index=known, **options, **parts)
+        places = () if self.places is None else read_places(self.places)
+        return Service(model, source=folder, index=known, places=places, **options, **parts)

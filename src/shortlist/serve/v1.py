@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+from functools import lru_cache
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -10,12 +11,16 @@ from fastapi.responses import JSONResponse, Response
 from starlette.requests import Request
 
 from shortlist._text import composed
+from shortlist.model import Choice
+from shortlist.sentences import LANGUAGE
 from shortlist.serve import examples, schemas
+from shortlist.serve.card import ladder
 from shortlist.serve.forms import Form, Upload, read_form
 from shortlist.serve.limits import MAX_IMAGES
 from shortlist.serve.metrics import CONTENT_TYPE
+from shortlist.serve.options import BatchOptions, IdentifyOptions, LadderOptions
 from shortlist.serve.refusals import Refusal
-from shortlist.serve.service import Service
+from shortlist.serve.service import Service, sentence
 
 _IMAGE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _JSON = "application/json"
@@ -28,6 +33,7 @@ def v1_routes(service: Service) -> APIRouter:
     router = APIRouter()
     _add_classes(router, service)
     _add_class(router, service)
+    _add_places(router, service)
     _add_model(router, service)
     _add_images(router, service)
     _add_watching(router, service)
@@ -46,7 +52,7 @@ def identify_routes(service: Service) -> APIRouter:
         openapi_extra=examples.images_body(MAX_IMAGES, "Photos of one object, in JPEG, PNG or WebP format."),
         summary="The short list of one object",
     )
-    async def identify(request: Request, options: Annotated[schemas.IdentifyOptions, Query()]) -> Response:
+    async def identify(request: Request, options: Annotated[IdentifyOptions, Query()]) -> Response:
         """Answer with the classes that photos of one object may show, best first, and what is promised."""
         start = time.perf_counter()
         with service.entering(request) as (held, _):
@@ -66,7 +72,7 @@ def identify_routes(service: Service) -> APIRouter:
         openapi_extra=examples.images_body(limits.batch_images, "Photos of as many objects, one of each."),
         summary="The short lists of several objects",
     )
-    async def identify_batch(request: Request, options: Annotated[schemas.BatchOptions, Query()]) -> Response:
+    async def identify_batch(request: Request, options: Annotated[BatchOptions, Query()]) -> Response:
         """Answer for each photo by itself; a bad one gets the status ``bad_image``."""
         start = time.perf_counter()
         with service.entering(request) as (held, _):
@@ -167,6 +173,41 @@ def _add_model(router: APIRouter, service: Service) -> None:
         known = service.known_images()
         index = None if known is None else {"images": len(known)}
         return JSONResponse(service.card | {"index": index, "feedback": service.drift()})
+
+
+def _add_places(router: APIRouter, service: Service) -> None:
+    @router.get(
+        "/v1/places",
+        response_model=schemas.PlaceList,
+        responses=examples.responses("places", 401, 422, 429),
+        summary="The places",
+    )
+    def places(
+        request: Request,
+        lang: Annotated[str, Query(max_length=20, description="Language of the titles.")] = LANGUAGE,
+    ) -> Response:
+        """List the places that lists can be for."""
+        service.rate.take(service.client(request))
+        return JSONResponse({"places": service.places.forms(lang)})
+
+    @lru_cache(maxsize=64)  # of values that clients choose
+    def steps(choice: Choice) -> dict[str, Any] | None:
+        return ladder(service.model, choice)
+
+    @router.get(
+        "/v1/ladder",
+        response_model=schemas.LadderForm | None,
+        responses=examples.responses("ladder", 401, 422, 429),
+        summary="The steps of a control from fewer to surer",
+    )
+    def show_ladder(request: Request, options: Annotated[LadderOptions, Query()]) -> Response:
+        """Say what each step means for such objects; null if the model kept no calibration photos."""
+        service.rate.take(service.client(request))
+        choice = Choice(**service.scope_of(options), photos=options.photos)
+        try:
+            return JSONResponse(steps(choice))
+        except ValueError as error:
+            raise Refusal(422, "bad_parameter", sentence(error)) from None
 
 
 def _add_images(router: APIRouter, service: Service) -> None:

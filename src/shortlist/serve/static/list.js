@@ -5,24 +5,22 @@ export function say(sentence, values = {}) {
   return sentence.replace(/\{(\w+)\}/g, (all, name) => (name in values ? String(values[name]) : all));
 }
 
-/** The steps of the control: coverages that are promised, or numbers of names if there are none. */
-export function stepsOf(facts) {
-  if (facts.ladder?.coverage.length) {
-    return facts.ladder.coverage.map((step) => ({ coverage: step.coverage, size: step.average_size }));
-  }
-  return [1, 2, 3, 5, 10, 20].filter((k) => k <= facts.classes).map((k) => ({ top: k }));
+/** The steps of a kind of lists: coverages that are promised, or numbers of names, on average or in each list. */
+export function stepsOf(ladder, kind, classes) {
+  if (kind === "exactly") return ladder?.top || [1, 2, 3, 5, 10, 20].filter((k) => k <= classes).map((top) => ({ top }));
+  if (!ladder) return [];
+  if (kind === "sure") return ladder.coverage.map((step) => ({ coverage: step.coverage, size: step.average_size }));
+  const sizes = ladder.average.map((step) => step.average).filter((size) => size >= 2 && size <= 20);
+  return sizes.map((average) => ({ average, most: 2 * average }));
 }
 
-/** The step to begin with: 90 of 100 or the next surer one, or five names. */
-export function firstStep(steps) {
-  const at = steps.findIndex((step) => step.coverage >= 0.9 || step.top === 5);
-  return at < 0 ? steps.length - 1 : at;
-}
+/** The number that a step stands for. */
+export const valueOf = (step) => step.coverage || step.average || step.top;
 
-/** Whether a candidate is in the list at a step; see "From fewer to surer" in the documentation of the server. */
+/** Whether a candidate is in the list of a coverage; see "From fewer to surer" in the documentation of the server. */
 export function isIn(candidate, step) {
   const enters = candidate.enters_at;
-  return step.top ? enters.top <= step.top : enters.coverage !== null && enters.coverage < step.coverage;
+  return enters.coverage !== null && enters.coverage < step.coverage;
 }
 
 /** The parent that two or more candidates share, the most specific first. */
@@ -64,6 +62,7 @@ export function names(count, words) {
 /** What the control promises at a step. */
 export function settingWords(step, words) {
   if (step.top) return say(words.at_top, { names: names(step.top, words) });
+  if (step.average) return say(words.at_average, { names: names(step.average, words), most: step.most });
   const share = Math.round(1000 * step.coverage) / 10;
   return say(words.at_coverage, { share, size: names(step.size, words) });
 }

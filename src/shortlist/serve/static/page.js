@@ -1,22 +1,22 @@
 // The page: photos in, the short list out, redrawn as the control moves; people's answers to the server.
 
+import { listControl } from "./control.js";
 import { drawable } from "./draw.js";
-import { auditWords, firstStep, isIn, nodesWords, percent, say, settingWords, sharedParent, stepsOf } from "./list.js";
+import { auditWords, isIn, nodesWords, percent, say, sharedParent } from "./list.js";
 
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const words = facts.words;
 const at = (id) => document.getElementById(id);
-const steps = stepsOf(facts);
-const control = at("slider");
+const control = listControl(facts, { at, fetched, remembered, moved: showList, changed });
 
-// what is shown now: the photos, the answer of the server, and the step at which it was asked
+// what is shown now: the photos, the answer of the server, what was asked for, and with which options first
 let current = nothingYet();
 let request = 0; // answers to requests before the last one are not shown
 const earlier = [];
 
 // "said" is the person's answer: the class, if it names one, and the words
 function nothingYet() {
-  return { photos: [], answer: null, asked: null, said: null, open: false };
+  return { photos: [], answer: null, asked: null, first: null, said: null, open: false };
 }
 
 /** Make an element: with properties, attributes after "@", and children. */
@@ -92,28 +92,37 @@ function startAgain() {
 
 // The list
 
-async function identify() {
+/** Ask for the list again, or only for what the control means, after a change of the control. */
+function changed() {
+  if (current.photos.length) identify(current.first);
+  else control.prepare(1).then(showList, (error) => (at("status").textContent = say(words.failed, { why: error.message })));
+}
+
+/** Ask for the list of the photos; "first" are the options with which they were seen first, if they were. */
+async function identify(first = null) {
   const number = ++request;
   showPhotos();
-  const asked = steps[Number(control.value)];
   const form = new FormData();
   current.photos.forEach((photo, index) => form.append("images", photo.blob, `photo-${index + 1}`));
-  const chosen = asked.top ? `top=${asked.top}` : `coverage=${asked.coverage}`;
   const related = facts.index ? facts.related_images : 0;
   at("status").textContent = words.waiting;
   at("result").setAttribute("aria-busy", "true");
   try {
-    const path = `/v1/identify?${chosen}&limit=60&related_images=${related}&receipt=true`;
+    await control.prepare(current.photos.length);
+    if (number !== request) return;
+    const options = control.options();
+    const asked = { options, step: control.step(), scope: control.scope() };
+    const path = `/v1/identify?${options}&limit=60&related_images=${related}&receipt=true`;
     const answer = await fetched(path, { method: "POST", body: form });
     if (number !== request) return;
-    Object.assign(current, { answer, asked, said: null, open: false, reply: null });
+    Object.assign(current, { answer, asked, first: first || options, said: null, open: false, reply: null });
     showList();
     const show = () => bringIntoView(at("candidates").querySelector("h3") || at("status"));
     if (current.photos[0].drawn) pause = setTimeout(show, 1500); // unless there is another stroke
     else show();
   } catch (error) {
     if (number !== request) return;
-    Object.assign(current, { answer: null, asked: null });
+    Object.assign(current, { answer: null, asked: null, first: null });
     showList();
     at("status").textContent = say(words.failed, { why: error.message });
     bringIntoView(at("status"));
@@ -135,9 +144,7 @@ function message(text, kind) {
 }
 
 function showList() {
-  const step = steps[Number(control.value)];
-  at("setting").textContent = settingWords(step, words);
-  control.setAttribute("aria-valuetext", at("setting").textContent);
+  control.show();
   const answer = current.answer;
   at("messages").replaceChildren();
   at("answer").hidden = !answer || current.said;
@@ -149,8 +156,13 @@ function showList() {
     at("candidates").replaceChildren();
     return;
   }
-  const inside = answer.candidates.filter((candidate) => isIn(candidate, step));
-  const others = answer.candidates.filter((candidate) => !isIn(candidate, step));
+  const { asked } = current;
+  const isSame = asked.scope === control.scope();
+  // a surer list, or a shorter one, is drawn without a new answer
+  const step = asked.step.coverage && isSame && control.step().coverage ? control.step() : asked.step;
+  const isListed = step.coverage ? (candidate) => isIn(candidate, step) : (candidate) => candidate.in_set;
+  const inside = answer.candidates.filter(isListed);
+  const others = answer.candidates.filter((candidate) => !isListed(candidate));
   const best = inside.length ? inside : others.slice(0, 1);
   showWords(answer, step, inside, best[0]);
   const shown = current.open ? [...best, ...others.filter((other) => !best.includes(other))] : best;
@@ -168,16 +180,16 @@ function showWords(answer, step, inside, first) {
   const best = first ? { name: first.name, value: percent(first.probability, words) } : {};
   at("status").textContent = say(found, { count, ...best });
   if (answer.status === "novel") message(words.novel, "warning");
-  if (answer.status === "not_confident" && step === current.asked) message(words.not_confident, "warning");
+  const isAsked = step.coverage === current.asked.step.coverage;
+  if (answer.status === "not_confident" && isAsked) message(words.not_confident, "warning");
   const parent = sharedParent(inside, facts.levels);
   if (parent) message(say(words.all_share, { count, ...parent }), "sure");
   const sure = nodesWords(answer.nodes, words);
   if (sure) message(sure, "sure");
-  if (step !== current.asked && !step.top) message(words.moved, "note");
+  if (step.coverage && !(isAsked && current.asked.options === current.first)) message(words.moved, "note");
   else if (answer.promise.why_not) message(say(words.not_about_this, { why: answer.promise.why_not }), "note");
-  if (step === current.asked && answer.set_size > count) {
-    message(say(words.more_in_set, { count: answer.set_size - count }), "note");
-  }
+  const left = answer.set_size - Math.max(count, 1); // the best name is there in any case
+  if (isAsked && left > 0) message(say(words.more_in_set, { count: left }), "note");
 }
 
 function candidateItem(candidate, inSet) {
@@ -249,7 +261,7 @@ function randomName() {
 }
 
 async function reply(verb, said, classId = null) {
-  const shown = current.answer.candidates.filter((one) => isIn(one, current.asked)).map((one) => one.id);
+  const shown = current.answer.candidates.filter((one) => one.in_set).map((one) => one.id);
   current.reply ||= randomName(); // the same if it is sent again
   const consent = at("consent-yes").checked;
   const content = { verb, class_id: classId, id: `${current.reply}-${verb}-${classId}`.slice(0, 500), person: personName(),
@@ -390,10 +402,7 @@ document.addEventListener("drop", (event) => {
   addPhotos(event.dataTransfer.files);
 });
 
-control.max = String(steps.length - 1);
-at("track").hidden = steps.length < 2;
-control.value = String(firstStep(steps));
-control.addEventListener("input", showList);
 showList();
+if (control.scope()) changed(); // a place that is remembered
 at("key")?.addEventListener("change", showAudit);
 showAudit();

@@ -1,0 +1,45 @@
+"""A bounded memory of what was made last, for values that strangers choose."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class Recent(Generic[Value]):
+    """The values that were used last, by key. Several threads may ask: at worst, a value is made twice.
+
+    Args:
+        most: Largest number of values.
+
+    Example:
+        >>> squares = Recent(2)
+        >>> [squares.get(number, lambda: number**2) for number in (1, 2, 1, 3)], len(squares)
+        ([1, 4, 1, 9], 2)
+        >>> 1 in squares, 2 in squares
+        (True, False)
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._values, self._lock = most, OrderedDict[Hashable, Value](), Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._values
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return the value of a key, made if it is not there; those that were not used longest go."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        value = make()  # without the lock, since it may take long
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > self._most:
+                self._values.popitem(last=False)
+        return value
