@@ -82,7 +82,7 @@ def step_seconds(recipe: Recipe) -> tuple[list[float], list[float]]:
     ends: dict[int, float] = {}
     epoch_steps = 0
 
-    def note_time(what: str, done: int, total: int, metrics: dict[str, float]) -> None:
+    def note_time(what: str, done: int, total: int, *_: object) -> None:
         nonlocal epoch_steps
         if what == "training":
             ends[done], epoch_steps = perf_counter(), total // recipe.epochs

@@ -1,11 +1,13 @@
 """Tables as files: columns of text and numbers in CSV or Parquet, safe to open in a spreadsheet."""
 
+import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from csv import DictWriter
 from pathlib import Path
 from typing import Any
 
-from shortlist._store.files import replacing
+from shortlist._store.files import replacing, write_text
 
 _FORMULA = "=+-@\t\r\n"  # with which a formula of a spreadsheet begins
 NO_NUMBER = ("NA", "N/A", "#N/A", "n/a", "NaN", "nan", "NULL", "null")  # in a column of numbers
@@ -70,6 +72,16 @@ def read_columns(
 def write_columns(path: str | Path, columns: Mapping[str, Any]) -> None:
     """Write columns of text and numbers as ``.csv``, with :func:`safe_cell`, or as ``.parquet``."""
     write_parts(path, [columns])
+
+
+def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows of numbers and names as they are to a ``.csv``, with a column for each key of a row."""
+    text = io.StringIO()
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    writer = DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
 
 
 def write_parts(path: str | Path, parts: Iterable[Mapping[str, Any]]) -> None:

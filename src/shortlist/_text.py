@@ -1,6 +1,8 @@
-"""Text that people wrote, in one form."""
+"""Text that people wrote, in one form; numbers as text; nested values by dotted key."""
 
 import unicodedata
+from collections.abc import Mapping
+from typing import Any
 
 
 def composed(text: str) -> str:
@@ -14,3 +16,62 @@ def composed(text: str) -> str:
         True
     """
     return unicodedata.normalize("NFC", text)
+
+
+def format_percent(share: float | None, digits: int = 1) -> str:
+    """Write a share in percent, without the sign; an unknown number is a hyphen.
+
+    Example:
+        >>> format_percent(0.12345), format_percent(0.9, 0), format_percent(None)
+        ('12.3', '90', '-')
+    """
+    return "-" if share is None else f"{100 * share:.{digits}f}"
+
+
+def format_points(difference: float) -> str:
+    """Write a difference of shares in percent points, with its sign.
+
+    Example:
+        >>> format_points(-0.0123)
+        '-1.2'
+    """
+    return f"{100 * difference:+.1f}"
+
+
+def format_interval(
+    value: float | None,
+    low: float | None,
+    high: float | None,
+    *,
+    factor: float = 100,
+    digits: int = 1,
+    plus_minus: str = " ± ",
+) -> str:
+    """Write a number and half its interval, a share in percent.
+
+    Example:
+        >>> format_interval(0.5, 0.49, 0.51), format_interval(0.5, None, None)
+        ('50.0 ± 1.0', '50.0')
+    """
+    if value is None:
+        return "-"
+    text = f"{factor * value:.{digits}f}"
+    if low is None or high is None:
+        return text
+    return f"{text}{plus_minus}{factor * (high - low) / 2:.{digits}f}"
+
+
+def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested values by dotted key.
+
+    Example:
+        >>> flatten({"loss": {"name": "ldam"}, "epochs": 3})
+        {'loss.name': 'ldam', 'epochs': 3}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -9,9 +9,9 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
+from shortlist._progress import progress_report
 from shortlist.class_table import ClassTable
 from shortlist.cli import app
-from shortlist.cli._console import progress_report
 from shortlist.cli._results import metrics_table, promise_lines
 from shortlist.metrics import evaluate
 from shortlist.predictors import Conformal, TopK
@@ -72,7 +72,7 @@ def test_train_and_evaluate_print_it(tmp_path, monkeypatch):
 
 def test_progress_in_a_pipe_says_epoch_loss_time_left_and_whose_metrics(monkeypatch, capsys):
     clock = iter([0.0, 30.0, 30.0, 60.0])
-    monkeypatch.setattr("shortlist.cli._console.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("shortlist._progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
     with progress_report() as report:
         report("training", 1, 10, {"epoch": 1, "epochs": 2})
         report("training", 5, 10, {"epoch": 1, "epochs": 2, "train_loss": 1.25, "val_top1": 0.5})
@@ -87,7 +87,7 @@ def test_progress_in_a_pipe_says_epoch_loss_time_left_and_whose_metrics(monkeypa
 
 def test_the_time_left_is_told_before_the_first_tenth(monkeypatch, capsys):
     clock = iter([0.0, 2.0, 8.0, 9.0])
-    monkeypatch.setattr("shortlist.cli._console.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("shortlist._progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
     with progress_report() as report:
         for done in (0, 1, 2, 3):
             report("training", done, 40, {})

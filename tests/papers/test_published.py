@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from shortlist._text import flatten
 from shortlist.losses import LOSSES
 from shortlist.ops.networks import network_depth
 from shortlist.papers import recipe_path
 from shortlist.papers.matching import find_published
 from shortlist.papers.published import PublishedTable, load_published
-from shortlist.recipes.content import flatten
 from shortlist.recipes.recipe import load_recipe, make_recipe
 
 RECIPES = recipe_path("cifar100_average5").parent

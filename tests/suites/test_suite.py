@@ -300,7 +300,7 @@ def test_a_started_run_is_resumed(tmp_path):
     assert do_task(whole).failure is None
     stopped = Task("stopped", str(tmp_path / "stopped"), recipe)
 
-    def stop(what: str, done: int, total: int, metrics: dict[str, float]) -> None:
+    def stop(what: str, done: int, total: int, *_: object) -> None:
         if what == "training" and done > total // 2:
             raise RuntimeError("stopped")
 

@@ -28,7 +28,7 @@ STEPS = 9  # of an epoch
 def stopped_after(epochs, path, overrides):
     """A run that fails in the middle of the epoch after so many."""
 
-    def report(what, done, total, metrics):
+    def report(what, done, total, *_):
         if what == "training" and done == STEPS * epochs + 4:
             raise Stop
 
@@ -92,7 +92,7 @@ def test_progress_says_which_epoch_its_numbers_are_of(more, tmp_path):
     run = train(
         make_recipe(RECIPE, [*FALLING, *more]),
         tmp_path / "run",
-        progress=lambda what, done, total, metrics: told.append((what, done, dict(metrics))),
+        progress=lambda what, done, total, metrics=(): told.append((what, done, dict(metrics))),
     )
     found = [(done, metrics) for what, done, metrics in told if what == "training"]
     lines = epochs_of(run)

@@ -79,7 +79,7 @@ def test_a_resumed_run_has_the_numbers_of_an_uninterrupted_one(loss, tmp_path, f
     overrides = [] if loss == "noised_topk" else [f"loss={loss}", "loss.k=2", "epochs=3"]
     whole = finished if not overrides else train(small(*overrides), tmp_path / "whole", progress=silent)
 
-    def stop_in_epoch_2(what, done, total, metrics):
+    def stop_in_epoch_2(what, done, total, *_):
         if done == 9 * 1 + 5:  # in the middle of the second epoch of 9 steps
             raise Stop
 

@@ -38,14 +38,21 @@ def sealed_text(content: Mapping[str, Any]) -> str:
     return json.dumps(sealed, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
-def read_sealed(path: str | Path) -> dict[str, Any]:
-    """Read what :func:`write_sealed` wrote, without the checksum.
+def read_sealed(path: str | Path, form: str | None = None, remedy: str = "") -> dict[str, Any]:
+    """Read what :func:`write_sealed` wrote, without the checksum; of one ``format``, if it is given.
+
+    ``remedy`` says what to do about a file of another format.
 
     Raises:
-        ValueError: If the file is a link, no JSON, no mapping, or was changed since it was written.
+        ValueError: If the file is a link, no JSON, no mapping, was changed since it was written, or is of
+            another format; the message names it.
     """
     check_regular(path, links=False)
-    return _unsealed(path, read_json(path))
+    content = _unsealed(path, read_json(path))
+    if form is not None and content.get("format") != form:
+        version = f"its format is {content.get('format')!r}, not {form!r}{remedy and ': '}{remedy}"
+        raise ValueError(f"{path} was written by another version: {version}")
+    return content
 
 
 def _unsealed(path: str | Path, content: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from shortlist import __version__
 from shortlist._messages import MAX_MESSAGE, one_line, shortened
 from shortlist.cli import data
 from shortlist.cli._extras import words_for_missing, words_for_unfit
+from shortlist.cli._options import option
 from shortlist.cli.compare import compare
 from shortlist.cli.demo import demo
 from shortlist.cli.doctor import doctor
@@ -71,8 +72,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        bool, option("Print the version and exit.", "--version", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Train classifiers that answer with a short list of classes, and measure them."""

@@ -7,35 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from shortlist.cli._console import print_json, progress_report, warnings_as_lines
+from shortlist._progress import Progress, progress_report
+from shortlist.cli._console import print_json, warnings_as_lines
+from shortlist.cli._options import option
 
 if TYPE_CHECKING:
     from shortlist.passes import Engine
 
 
 T = TypeVar("T")
-Show = Callable[[str, int, int], None]
-"""Function that shows the progress of a task: its name, and how much is done and in all."""
 
-EngineName = Annotated[
-    str, typer.Option("--engine", help="What runs the work: local for this machine, or ray for Ray.")
-]
+EngineName = Annotated[str, option("What runs the work: local for this machine, or ray for Ray.", "--engine")]
 Address = Annotated[
     str | None,
-    typer.Option(
-        help="With --engine ray: address of a running cluster; without it, Ray is started on this machine.",
-        show_default=False,
-    ),
+    option("With --engine ray: address of a running cluster; without it, Ray is started on this machine."),
 ]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Number of workers, by default one for each core.", min=1, show_default=False),
-]
+Workers = Annotated[int | None, option("Number of workers, by default one for each core.", min=1)]
 
-Device = Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")]
+Device = Annotated[str, option("Device of the network, such as cpu or cuda.")]
 
 
-def run_pass(function: Callable[[Show], T]) -> T:
+def run_pass(function: Callable[[Progress], T]) -> T:
     """Call a function with one that shows its progress."""
     from shortlist.passes import keep_memory
 

@@ -7,6 +7,16 @@ from typing import Annotated, Any
 import typer
 
 
+def option(words: str, *names: str, **settings: Any) -> Any:
+    """Return an option of a verb with these words as its help; its names, if not that of the argument."""
+    return typer.Option(*names, help=words, **settings)
+
+
+def argument(words: str, **settings: Any) -> Any:
+    """Return an argument of a verb with these words as its help."""
+    return typer.Argument(help=words, **settings)
+
+
 def _look_here_for_code(value: Any) -> Any:
     """Have the user's own modules looked for in the current folder first: only where they asked for code."""
     if value:
@@ -24,35 +34,28 @@ def published_file(path: Path | None) -> Path | None:
     return recipe_path(name.removeprefix("papers:"))
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+AsJson = Annotated[bool, option("Print JSON, for scripts.", "--json")]
 AllowCode = Annotated[
     bool,
-    typer.Option(
-        "--allow-code",
-        help="Run code that the recipe or the features name (package.module:function), also from the current "
+    option(
+        "Run code that the recipe or the features name (package.module:function), also from the current "
         "folder.",
+        "--allow-code",
         callback=_look_here_for_code,
     ),
 ]
 OwnNetwork = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Function that makes the network, also from the current folder. Needed if the network of the "
+        "model is your own code.",
         "--network",
         metavar="MODULE:FUNCTION",
-        help="Function that makes the network, also from the current folder. Needed if the network of the "
-        "model is your own code.",
         callback=_look_here_for_code,
-        show_default=False,
     ),
 ]
-ModelPlace = Annotated[
-    Path, typer.Argument(help="A run folder, or the folder of a saved model.", show_default=False)
-]
+ModelPlace = Annotated[Path, argument("A run folder, or the folder of a saved model.")]
 DataPlace = Annotated[
     Path | None,
-    typer.Option(
-        "--data",
-        help="Where the data lie now, if they were moved: a folder, or a list of images.",
-        show_default=False,
-    ),
+    option("Where the data lie now, if they were moved: a folder, or a list of images.", "--data"),
 ]

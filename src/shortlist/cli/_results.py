@@ -6,16 +6,15 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from shortlist._text import format_interval, format_percent
 from shortlist.cli._console import print_line
 from shortlist.metrics import (
     Averages,
-    Estimate,
     ListNumbers,
     PopulationNumbers,
     PopulationResults,
     Results,
     format_metric,
-    format_percent,
 )
 from shortlist.promise import Promise
 from shortlist.sentences import promise_brief, promise_words
@@ -63,9 +62,9 @@ def _lists(lists: ListNumbers) -> tuple[str, str]:
 
 def _values(averages: Averages) -> list[str]:
     """Format the averages: micro and macro with intervals, groups without them so that the table fits."""
-    groups = [Estimate(metric.value) for metric in averages.groups.values()]
-    known = (averages.micro, averages.macro, *groups)
-    return [format_metric("coverage", metric, plus_minus=" ±") for metric in known]
+    means = [(mean.value, mean.low, mean.high) for mean in (averages.micro, averages.macro)]
+    groups = [(metric.value, None, None) for metric in averages.groups.values()]
+    return [format_interval(*bounds, plus_minus=" ±") for bounds in (*means, *groups)]
 
 
 def metrics_table(results: Results, title: str, *, group_words: str = _GROUPS) -> Table:

@@ -6,50 +6,45 @@ from typing import Annotated
 import typer
 
 from shortlist.cli._console import print_json, print_table, use_one_thread
-from shortlist.cli._options import AsJson
+from shortlist.cli._options import AsJson, argument, option
 
 
 def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Run folders, suite folders, or any folders that contain runs.")
-    ],
+    runs: Annotated[list[Path], argument("Run folders, suite folders, or any folders that contain runs.")],
     metrics: Annotated[
         str | None,
-        typer.Option(
-            help="Metrics to show, separated by commas, as in top5.macro,nll,sets.NAME.coverage.few. "
+        option(
+            "Metrics to show, separated by commas, as in top5.macro,nll,sets.NAME.coverage.few. "
             "The size of the sets is shown beside each coverage.",
             show_default="top-1, top-5, and the coverage of every predictor",
         ),
     ] = None,
     baseline: Annotated[
-        str | None,
-        typer.Option(help="Name of a row. Also show and test the difference of every other row to it."),
+        str | None, option("Name of a row. Also show and test the difference of every other row to it.")
     ] = None,
     over: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY",
-            help="Key of the recipe over which runs are averaged, as over seeds: data.seed or data.root for "
+        option(
+            "Key of the recipe over which runs are averaged, as over seeds: data.seed or data.root for "
             "several splits of a data set. May be repeated.",
+            metavar="KEY",
         ),
     ] = None,
     person: Annotated[
         Path | None,
-        typer.Option(
-            metavar="ANSWERS.CSV",
-            help="Compare with a person: a file with the column row (number of a test row, from 0) or path, "
+        option(
+            "Compare with a person: a file with the column row (number of a test row, from 0) or path, "
             "and the column class. Sets of the runs are as large as the person's.",
+            metavar="ANSWERS.CSV",
         ),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="With --person and paths: where the data of the runs lie now, if they were moved."),
+        option("With --person and paths: where the data of the runs lie now, if they were moved."),
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print the table as a LaTeX tabular.")] = False,
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="Print CSV: each metric with the ends of its interval.")
-    ] = False,
+    markdown: Annotated[bool, option("Print the table in Markdown.", "--markdown")] = False,
+    latex: Annotated[bool, option("Print the table as a LaTeX tabular.", "--latex")] = False,
+    as_csv: Annotated[bool, option("Print CSV: each metric with the ends of its interval.", "--csv")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs in a table: the mean of each metric over seeds, with its 95 % interval.

@@ -11,15 +11,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from shortlist.cli._console import (
-    print_facts,
-    print_json,
-    printable,
-    progress_report,
-    replacing_words,
-    warnings_as_lines,
-)
-from shortlist.cli._options import AsJson
+from shortlist._progress import progress_report
+from shortlist.cli._console import print_facts, print_json, printable, replacing_words, warnings_as_lines
+from shortlist.cli._options import AsJson, argument, option
 
 app = typer.Typer(help="Build, check and describe data sets, and find labels by vote.", no_args_is_help=True)
 
@@ -50,44 +44,40 @@ def _waiting(what: str) -> Iterator[None]:
 def build(
     source: Annotated[
         Path,
-        typer.Argument(
-            help="Labeled images: SOURCE/class/*.jpg, SOURCE/genus/class/*.jpg, or a .csv or .parquet list "
+        argument(
+            "Labeled images: SOURCE/class/*.jpg, SOURCE/genus/class/*.jpg, or a .csv or .parquet list "
             "with the columns path and label, and optionally genus; or a table of shortlist data votes."
         ),
     ],
-    dest: Annotated[Path, typer.Argument(help="Folder to make. It must be empty or not exist yet.")],
+    dest: Annotated[Path, argument("Folder to make. It must be empty or not exist yet.")],
     genus_fraction: Annotated[
-        float,
-        typer.Option(help="Share of the genera to draw at random; 1 keeps all. Pl@ntNet-300K drew 0.1."),
+        float, option("Share of the genera to draw at random; 1 keeps all. Pl@ntNet-300K drew 0.1.")
     ] = 1.0,
-    min_images: Annotated[int, typer.Option(help="Leave out classes with fewer images than this.")] = 5,
+    min_images: Annotated[int, option("Leave out classes with fewer images than this.")] = 5,
     held_out: Annotated[
-        float,
-        typer.Option(help="Share of the images of each class that goes to val, and the same share to test."),
+        float, option("Share of the images of each class that goes to val, and the same share to test.")
     ] = 0.1,
     images: Annotated[
-        Path | None,
-        typer.Option(help="List with the columns path and item: which photos belong to which item."),
+        Path | None, option("List with the columns path and item: which photos belong to which item.")
     ] = None,
     split: Annotated[
         Splitting,
-        typer.Option(
-            help="share draws exact shares of each class; hash is for data that grow: the split of an image "
+        option(
+            "share draws exact shares of each class; hash is for data that grow: the split of an image "
             "depends on its observation alone."
         ),
     ] = Splitting.share,
     keep_split: Annotated[
         Path | None,
-        typer.Option(
-            help="Earlier benchmark (its folder or metadata.json) that grows: all its images are in the new "
+        option(
+            "Earlier benchmark (its folder or metadata.json) that grows: all its images are in the new "
             "one, in the same splits, and no new image is a test image."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random draws.")] = 0,
-    link: Annotated[LinkKind, typer.Option(help="Kind of link to the images.")] = LinkKind.hard,
+    seed: Annotated[int, option("Seed of the random draws.")] = 0,
+    link: Annotated[LinkKind, option("Kind of link to the images.")] = LinkKind.hard,
     apply: Annotated[
-        bool,
-        typer.Option("--apply", "--yes", help="Make the benchmark. Without it the plan is only shown."),
+        bool, option("Make the benchmark. Without it the plan is only shown.", "--apply", "--yes")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -144,54 +134,46 @@ class VoteRule(str, Enum):
 def votes(
     file: Annotated[
         Path,
-        typer.Argument(
-            help="A .csv or .parquet file with the columns item, user, label and optionally author, or with "
+        argument(
+            "A .csv or .parquet file with the columns item, user, label and optionally author, or with "
             "task, worker, label."
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write the labels to (.csv or .parquet).")
+        Path | None, option("File to write the labels to (.csv or .parquet).", "--out", "-o")
     ] = None,
-    users: Annotated[
-        Path | None, typer.Option(help="File to write the users' weights to (.csv or .parquet).")
-    ] = None,
+    users: Annotated[Path | None, option("File to write the users' weights to (.csv or .parquet).")] = None,
     rule: Annotated[
         VoteRule,
-        typer.Option(
-            help="Rule by which users get weights: confirmed counts the species that others confirmed, "
+        option(
+            "Rule by which users get weights: confirmed counts the species that others confirmed, "
             "adaptive is the published rule."
         ),
     ] = VoteRule.confirmed,
     theta: Annotated[
         float | None,
-        typer.Option(
-            help="A label is valid if the weights of its voters sum to more than this.",
+        option(
+            "A label is valid if the weights of its voters sum to more than this.",
             show_default="2; 1 for majority and agreement; 0.9 for dawid_skene",
         ),
     ] = None,
     min_agreement: Annotated[
         float | None,
-        typer.Option(
-            help="A label is valid if its share of the weight of all who looked is above this.",
+        option(
+            "A label is valid if its share of the weight of all who looked is above this.",
             show_default="0.5; 0 for adaptive",
         ),
     ] = None,
-    alpha: Annotated[float, typer.Option(help="First exponent of confirmed and adaptive weights.")] = 0.5,
-    beta: Annotated[float, typer.Option(help="Second exponent of confirmed and adaptive weights.")] = 0.2,
+    alpha: Annotated[float, option("First exponent of confirmed and adaptive weights.")] = 0.5,
+    beta: Annotated[float, option("Second exponent of confirmed and adaptive weights.")] = 0.2,
     b0: Annotated[
-        float | None,
-        typer.Option(help="Weight of a newcomer, who knows at most one species.", show_default="log 2.1"),
+        float | None, option("Weight of a newcomer, who knows at most one species.", show_default="log 2.1")
     ] = None,
-    machine: Annotated[
-        str, typer.Option(help="Name of the user whose votes are those of a model.")
-    ] = "!machine",
+    machine: Annotated[str, option("Name of the user whose votes are those of a model.")] = "!machine",
     machine_weight: Annotated[
-        float | None,
-        typer.Option(
-            help="Weight of the machine's votes, which are left out without this.", show_default=False
-        ),
+        float | None, option("Weight of the machine's votes, which are left out without this.")
     ] = None,
-    max_iterations: Annotated[int, typer.Option(help="Stop after this many rounds.")] = 100,
+    max_iterations: Annotated[int, option("Stop after this many rounds.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """Find the label of each item by the votes of many users; users who know more species weigh more.
@@ -204,11 +186,11 @@ def votes(
     """
     from shortlist.curation import aggregate_votes, read_votes, save_consensus, save_users
 
-    for option, path in (("--out", out), ("--users", users)):
+    for flag, path in (("--out", out), ("--users", users)):
         if path is not None and path.suffix.lower() not in (".csv", ".parquet"):
-            raise ValueError(f"{option} must end in .csv or .parquet, got {path}")
+            raise ValueError(f"{flag} must end in .csv or .parquet, got {path}")
         if path is not None and path.resolve() == file.resolve():
-            raise ValueError(f"{option} must not be the file of votes itself, got {path}")
+            raise ValueError(f"{flag} must not be the file of votes itself, got {path}")
     places = [f"{path}{replacing_words(path)}" for path in (out, users) if path is not None]
     with _waiting("reading votes"):
         columns = read_votes(file)
@@ -247,19 +229,15 @@ def _print_votes(title: str, number: int, found: Any, as_json: bool) -> None:
 
 @app.command()
 def check(
-    path: Annotated[Path, typer.Argument(help="A folder of images, or a .csv or .parquet list of images.")],
+    path: Annotated[Path, argument("A folder of images, or a .csv or .parquet list of images.")],
     near: Annotated[
-        bool, typer.Option(help="Also look for images that look the same although their files differ.")
+        bool, option("Also look for images that look the same although their files differ.")
     ] = True,
     max_distance: Annotated[
         int,
-        typer.Option(
-            help="Images look the same if their hashes differ in at most this many of 64 bits.", min=0, max=7
-        ),
+        option("Images look the same if their hashes differ in at most this many of 64 bits.", min=0, max=7),
     ] = 3,
-    workers: Annotated[
-        int | None, typer.Option(help="Number of processes; one per core by default.", min=0)
-    ] = None,
+    workers: Annotated[int | None, option("Number of processes; one per core by default.", min=0)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find images that are unreadable, empty, duplicated or in two splits. Nothing is deleted.
@@ -302,20 +280,15 @@ def _print_findings(path: Path, report: Any, limit: int = 5) -> None:
 @app.command()
 def describe(
     name_or_path: Annotated[
-        str,
-        typer.Argument(help="Name of a data set, folder of images, list of images, or class table (.json)."),
+        str, argument("Name of a data set, folder of images, list of images, or class table (.json).")
     ],
     root: Annotated[
-        Path | None, typer.Option(help="Folder of the named data set, or of the images in the list.")
+        Path | None, option("Folder of the named data set, or of the images in the list.")
     ] = None,
-    figure: Annotated[
-        Path | None, typer.Option(help="File to draw the Lorenz curve to (.svg, .pdf or .png).")
-    ] = None,
+    figure: Annotated[Path | None, option("File to draw the Lorenz curve to (.svg, .pdf or .png).")] = None,
     sheet: Annotated[
         Path | None,
-        typer.Option(
-            help="File to draw example images to (.png). Classes of one parent (genus) stand in one row."
-        ),
+        option("File to draw example images to (.png). Classes of one parent (genus) stand in one row."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -4,28 +4,29 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from shortlist.cli._console import progress_report, warnings_as_lines
+from shortlist._progress import progress_report
+from shortlist.cli._console import warnings_as_lines
+from shortlist.cli._options import option
 
 
 def demo(
     out: Annotated[
-        Path, typer.Option(help="Folder for the runs. Runs that are already finished there are not repeated.")
+        Path, option("Folder for the runs. Runs that are already finished there are not repeated.")
     ] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the trainings.")] = 0,
+    seed: Annotated[int, option("Seed of the trainings.")] = 0,
     serve: Annotated[
         bool,
-        typer.Option(
-            "--serve",
-            help="Train the first model only, if it is not there yet, and open a page on this machine where "
+        option(
+            "Train the first model only, if it is not there yet, and open a page on this machine where "
             "you draw a character and get its short list.",
+            "--serve",
         ),
     ] = False,
-    port: Annotated[int, typer.Option(help="Port of the page.", min=0, max=65535)] = 8000,
+    port: Annotated[int, option("Port of the page.", min=0, max=65535)] = 8000,
 ) -> None:
     """Train four small models on the embedded glyphs in about two minutes, and compare their short lists.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shortlist.cli._console import print_json
-from shortlist.cli._options import AsJson
+from shortlist.cli._options import AsJson, argument
 
 if TYPE_CHECKING:
     from shortlist._store.doctor import Finding
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def doctor(
     folders: Annotated[
-        list[Path], typer.Argument(help="Run folders, saved models, indexes, stores of feedback, releases.")
+        list[Path], argument("Run folders, saved models, indexes, stores of feedback, releases.")
     ],
     as_json: AsJson = False,
 ) -> None:

@@ -4,10 +4,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from shortlist.cli._engine import Address, Device, EngineName, Workers, engine_of, print_counts, run_pass
-from shortlist.cli._options import AllowCode, AsJson, OwnNetwork
+from shortlist.cli._options import AllowCode, AsJson, OwnNetwork, argument, option
 
 if TYPE_CHECKING:
     from shortlist.preprocessing import Preprocessing
@@ -16,52 +14,38 @@ if TYPE_CHECKING:
 def embed(
     model: Annotated[
         str,
-        typer.Argument(
-            help="What makes the features: the folder of a run or of a saved model, timm:NAME, or "
+        argument(
+            "What makes the features: the folder of a run or of a saved model, timm:NAME, or "
             "package.module:function (with --allow-code), a function without arguments that returns an "
-            "nn.Module from images to features (n, d).",
-            show_default=False,
+            "nn.Module from images to features (n, d)."
         ),
     ],
     data: Annotated[
         str,
-        typer.Argument(
-            help="Images: a folder (DATA/CLASS/*.jpg, or DATA/train/CLASS/*.jpg, DATA/test/...), a list "
+        argument(
+            "Images: a folder (DATA/CLASS/*.jpg, or DATA/train/CLASS/*.jpg, DATA/test/...), a list "
             "(.csv or .parquet with the column path and perhaps label and split), or a .tar file or a folder "
-            "of such (WebDataset).",
-            show_default=False,
+            "of such (WebDataset)."
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder to write the embeddings to.", show_default=False)
-    ],
-    size: Annotated[
-        int | None, typer.Option(help="Side of the images that the network takes.", show_default=False)
-    ] = None,
+    out: Annotated[Path, option("Folder to write the embeddings to.", "--out", "-o")],
+    size: Annotated[int | None, option("Side of the images that the network takes.")] = None,
     resize: Annotated[
-        int | None,
-        typer.Option(
-            help="Length of the shorter side before the center crop; 8/7 of --size by default.",
-            show_default=False,
-        ),
+        int | None, option("Length of the shorter side before the center crop; 8/7 of --size by default.")
     ] = None,
     mean: Annotated[
-        str, typer.Option(help="Mean to subtract: one number, or three separated by commas.")
+        str, option("Mean to subtract: one number, or three separated by commas.")
     ] = "0.485,0.456,0.406",
     std: Annotated[
-        str,
-        typer.Option(help="Standard deviation to divide by: one number, or three separated by commas."),
+        str, option("Standard deviation to divide by: one number, or three separated by commas.")
     ] = "0.229,0.224,0.225",
     pixels: Annotated[
-        str,
-        typer.Option(help="Range of the pixels for --mean and --std: unit is 0 to 1, levels is 0 to 255."),
+        str, option("Range of the pixels for --mean and --std: unit is 0 to 1, levels is 0 to 255.")
     ] = "unit",
-    interpolation: Annotated[
-        str, typer.Option(help="How images are resized: bilinear or bicubic.")
-    ] = "bilinear",
+    interpolation: Annotated[str, option("How images are resized: bilinear or bicubic.")] = "bilinear",
     workers: Workers = None,
     shard_rows: Annotated[
-        int, typer.Option(help="Number of images in each file of embeddings; a tar file becomes one.", min=1)
+        int, option("Number of images in each file of embeddings; a tar file becomes one.", min=1)
     ] = 1024,
     engine: EngineName = "local",
     address: Address = None,

@@ -9,13 +9,13 @@ import typer
 
 from shortlist._store.json import strict_json
 from shortlist.cli._console import print_facts, print_json
-from shortlist.cli._options import AsJson
+from shortlist.cli._options import AsJson, argument, option
 
 feedback_app = typer.Typer(
     help="What people said about lists: count, export, review and delete it.", no_args_is_help=True
 )
 
-Store = Annotated[Path, typer.Argument(help="Folder of the store, as given to shortlist serve --feedback.")]
+Store = Annotated[Path, argument("Folder of the store, as given to shortlist serve --feedback.")]
 
 
 class Form(str, Enum):
@@ -39,20 +39,16 @@ def stats(store: Store, as_json: AsJson = False) -> None:
 @feedback_app.command()
 def export(
     store: Store,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="File of votes: .csv or .parquet; .json for peerannot.")
-    ],
-    form: Annotated[Form, typer.Option(help="Form of the votes, by the tool that reads them.")] = Form.votes,
+    out: Annotated[Path, option("File of votes: .csv or .parquet; .json for peerannot.", "--out", "-o")],
+    form: Annotated[Form, option("Form of the votes, by the tool that reads them.")] = Form.votes,
     images: Annotated[
-        Path | None,
-        typer.Option(help="File (.csv or .parquet) for the photos with copies, and what is known of them."),
+        Path | None, option("File (.csv or .parquet) for the photos with copies, and what is known of them.")
     ] = None,
     with_novel: Annotated[
-        bool,
-        typer.Option(help="Also export observations that the model flagged as none of the known classes."),
+        bool, option("Also export observations that the model flagged as none of the known classes.")
     ] = False,
     with_machine: Annotated[
-        bool, typer.Option(help="Add the first class of each list as a vote of the user !machine.")
+        bool, option("Add the first class of each list as a vote of the user !machine.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -100,10 +96,10 @@ def export(
 @feedback_app.command()
 def review(
     store: Store,
-    limit: Annotated[int, typer.Option(help="How many to list.", min=1)] = 20,
-    theta: Annotated[float, typer.Option(help="Weight that a valid label must exceed.")] = 2.0,
-    min_agreement: Annotated[float, typer.Option(help="Share that a valid label must exceed.")] = 0.5,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File for all of them (.csv).")] = None,
+    limit: Annotated[int, option("How many to list.", min=1)] = 20,
+    theta: Annotated[float, option("Weight that a valid label must exceed.")] = 2.0,
+    min_agreement: Annotated[float, option("Share that a valid label must exceed.")] = 0.5,
+    out: Annotated[Path | None, option("File for all of them (.csv).", "--out", "-o")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List observations that the votes could not decide. Where one more answer helps most comes first."""
@@ -127,14 +123,10 @@ def review(
 def drift(
     store: Store,
     promised: Annotated[
-        float | None, typer.Option(help="Promised coverage of lists whose predictor states none.")
+        float | None, option("Promised coverage of lists whose predictor states none.")
     ] = None,
-    reference: Annotated[
-        int, typer.Option(help="Number of first lists of a model to compare with.", min=20)
-    ] = 500,
-    recent: Annotated[
-        int, typer.Option(help="Number of newest lists that are compared with them.", min=20)
-    ] = 500,
+    reference: Annotated[int, option("Number of first lists of a model to compare with.", min=20)] = 500,
+    recent: Annotated[int, option("Number of newest lists that are compared with them.", min=20)] = 500,
     as_json: AsJson = False,
 ) -> None:
     """Say for each model whether its lists still contain the right class, and whether its scores shift.
@@ -161,8 +153,8 @@ def drift(
 @feedback_app.command()
 def delete(
     store: Store,
-    person: Annotated[str | None, typer.Option(help="Name of a person, as it was sent.")] = None,
-    image: Annotated[str | None, typer.Option(help="SHA-256 of a photo.")] = None,
+    person: Annotated[str | None, option("Name of a person, as it was sent.")] = None,
+    image: Annotated[str | None, option("SHA-256 of a photo.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete all that is known of a person or a photo. The deletion is recorded, without the name."""

@@ -5,10 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from shortlist.cli._engine import Address, EngineName, Show, Workers, engine_of, print_counts, run_pass
-from shortlist.cli._options import AsJson, DataPlace, ModelPlace, OwnNetwork
+from shortlist._progress import Progress
+from shortlist.cli._engine import Address, EngineName, Workers, engine_of, print_counts, run_pass
+from shortlist.cli._options import AsJson, DataPlace, ModelPlace, OwnNetwork, option
 
 if TYPE_CHECKING:
     from shortlist.index import BuildCounts
@@ -19,33 +18,26 @@ def index(
     model: ModelPlace,
     images: Annotated[
         str | None,
-        typer.Option(
-            help="Images to take: a folder DIR/CLASS_ID/*.jpg, a list (.csv or .parquet with the columns "
+        option(
+            "Images to take: a folder DIR/CLASS_ID/*.jpg, a list (.csv or .parquet with the columns "
             "path and label, and perhaps author, license, source, date, organ, observation), a .tar file, or "
-            "a folder of .tar files (WebDataset). By default, the training images of the run.",
-            show_default=False,
+            "a folder of .tar files (WebDataset). By default, the training images of the run."
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the index; by default the folder index inside MODEL.", show_default=False
-        ),
+        Path | None, option("Folder of the index; by default the folder index inside MODEL.")
     ] = None,
     max_per_class: Annotated[
-        int,
-        typer.Option(help="Most images to keep of a class. If it has more, those that differ most are kept."),
+        int, option("Most images to keep of a class. If it has more, those that differ most are kept.")
     ] = 2000,
     engine: EngineName = "local",
     address: Address = None,
     workers: Workers = None,
     delete: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", help="Only delete this image from the index. May be repeated."),
+        list[str] | None, option("Only delete this image from the index. May be repeated.", metavar="ID")
     ] = None,
     compact: Annotated[
-        bool,
-        typer.Option("--compact", help="Only merge small parts of the index, and erase deleted images."),
+        bool, option("Only merge small parts of the index, and erase deleted images.", "--compact")
     ] = False,
     network: OwnNetwork = None,
     data: DataPlace = None,
@@ -107,7 +99,7 @@ def _build(
     if images is None and not (path / "run.json").is_file():
         raise ValueError(f"{path} is a model without the data of a run: name its images with --images")
 
-    def run(show: Show) -> "BuildCounts":
+    def run(show: Progress) -> "BuildCounts":
         if images is None:
             source = source_of_run(path, model, data=data, progress=show)
         else:

@@ -6,19 +6,19 @@ from typing import Annotated
 
 import typer
 
+from shortlist.cli._options import argument, option
+
 
 def init(
     data: Annotated[
         Path,
-        typer.Argument(
-            help="Folder with one folder of images per class (with or without train, val and test), a list "
-            "of images (.csv, .parquet or .txt), or a folder of embeddings (train.safetensors, .npz or .pt).",
-            show_default=False,
+        argument(
+            "Folder with one folder of images per class (with or without train, val and test), a list "
+            "of images (.csv, .parquet or .txt), or a folder of embeddings (train.safetensors, .npz or .pt)."
         ),
     ],
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Recipe to write; NAME.yaml in this folder by default."),
+        Path | None, option("Recipe to write; NAME.yaml in this folder by default.", "--out", "-o")
     ] = None,
 ) -> None:
     """Look at your own data, say what is found, and write a recipe that trains on them.

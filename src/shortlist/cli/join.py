@@ -6,19 +6,12 @@ from typing import Annotated
 import typer
 
 from shortlist.cli._console import warnings_as_lines
-from shortlist.cli._options import AllowCode, DataPlace, OwnNetwork
+from shortlist.cli._options import AllowCode, DataPlace, OwnNetwork, argument, option
 
 
 def join(
-    run: Annotated[
-        Path, typer.Argument(help="Run on features that shortlist embed computed.", show_default=False)
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", help="Folder of the model to make. It must not exist yet.", show_default=False
-        ),
-    ],
+    run: Annotated[Path, argument("Run on features that shortlist embed computed.")],
+    out: Annotated[Path, option("Folder of the model to make. It must not exist yet.", "--out", "-o")],
     data: DataPlace = None,
     network: OwnNetwork = None,
     allow_code: AllowCode = False,

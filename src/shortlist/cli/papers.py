@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from shortlist.cli._console import progress_report
+from shortlist._progress import progress_report
+from shortlist.cli._options import argument, option
 
 papers_app = typer.Typer(help="List the publications' tables, suites and figures, and measure the figures.")
 
@@ -42,30 +43,23 @@ def page() -> None:
 @papers_app.command()
 def figure(
     name: Annotated[
-        str | None,
-        typer.Argument(help="Name of the figure. Without a name, all figures are listed with their options."),
+        str | None, argument("Name of the figure. Without a name, all figures are listed with their options.")
     ] = None,
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(
-            help="For figures made from runs: run folders, suite folders, or any folders with runs."
-        ),
+        argument("For figures made from runs: run folders, suite folders, or any folders with runs."),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Drawing to write (.svg, .pdf or .png); NAME.svg by default."),
+        Path | None, option("Drawing to write (.svg, .pdf or .png); NAME.svg by default.", "--out", "-o")
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change an option of the figure, as in k=2. May be repeated."
-        ),
+        option("Change an option of the figure, as in k=2. May be repeated.", "--set", metavar="KEY=VALUE"),
     ] = None,
     numbers: Annotated[
-        Path | None,
-        typer.Option(help="Draw the numbers in this .json file of an earlier call, and measure nothing."),
+        Path | None, option("Draw the numbers in this .json file of an earlier call, and measure nothing.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON, for scripts.")] = False,
+    as_json: Annotated[bool, option("Print the numbers as JSON, for scripts.", "--json")] = False,
 ) -> None:
     """Measure and draw a figure of the papers, and write its numbers beside it as .json.
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shortlist.cli._console import progress_report, replacing_words, warnings_as_lines
-from shortlist.cli._options import OwnNetwork
+from shortlist._progress import progress_report
+from shortlist.cli._console import replacing_words, warnings_as_lines
+from shortlist.cli._options import OwnNetwork, argument, option
 
 if TYPE_CHECKING:
     from shortlist.model import Counts, Form, Item, Model, ShortList
@@ -20,56 +21,48 @@ _NO_NUMBERS = "its scores are not numbers"
 
 
 def predict(
-    model: Annotated[
-        Path, typer.Argument(help="Folder of a saved model, or a run folder.", show_default=False)
-    ],
+    model: Annotated[Path, argument("Folder of a saved model, or a run folder.")],
     inputs: Annotated[
         list[Path],
-        typer.Argument(
-            help="Images, folders of images, lists of images (.csv or .parquet with a column 'path'), "
+        argument(
+            "Images, folders of images, lists of images (.csv or .parquet with a column 'path'), "
             "embeddings (.npy, or .npz, .safetensors or .pt with an array 'embeddings'), or saved scores "
-            "(an array 'scores').",
-            show_default=False,
+            "(an array 'scores')."
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "File to write (.csv, .jsonl or .parquet), or - to write CSV to a pipe. An existing "
+            "file is replaced. Without this option, the lists are printed in a form for people.",
             "--out",
             "-o",
-            help="File to write (.csv, .jsonl or .parquet), or - to write CSV to a pipe. An existing "
-            "file is replaced. Without this option, the lists are printed in a form for people.",
-            show_default=False,
         ),
     ] = None,
     predictor: Annotated[
         str | None,
-        typer.Option(
-            help="Name of one of the model's predictors. The default is the first one that promises "
-            "something about the true class, such as conformal, or else the first one.",
-            show_default=False,
+        option(
+            "Name of one of the model's predictors. The default is the first one that promises "
+            "something about the true class, such as conformal, or else the first one."
         ),
     ] = None,
     top: Annotated[
         int | None,
-        typer.Option(
-            help="List at least this many classes for each item, even if they are not in the set. The "
-            "default is 5 in files, and 0 on the screen.",
-            show_default=False,
+        option(
+            "List at least this many classes for each item, even if they are not in the set. The "
+            "default is 5 in files, and 0 on the screen."
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Number of items that are scored at a time.")] = 256,
-    path_column: Annotated[str, typer.Option(help="Column of a list that has the paths.")] = "path",
+    batch_size: Annotated[int, option("Number of items that are scored at a time.")] = 256,
+    path_column: Annotated[str, option("Column of a list that has the paths.")] = "path",
     network: OwnNetwork = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Write JSON lines to a pipe, one for each item, for scripts.")
+        bool, option("Write JSON lines to a pipe, one for each item, for scripts.", "--json")
     ] = False,
     verbose: Annotated[
         bool,
-        typer.Option(
-            "--verbose",
-            "-v",
-            help="Say all about the promise of the lists, and which other predictors there are.",
+        option(
+            "Say all about the promise of the lists, and which other predictors there are.", "--verbose", "-v"
         ),
     ] = False,
 ) -> None:

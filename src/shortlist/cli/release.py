@@ -6,49 +6,39 @@ from typing import Annotated, Any
 import typer
 
 from shortlist.cli._console import print_json, warnings_as_lines
-from shortlist.cli._options import AsJson, OwnNetwork
+from shortlist.cli._options import AsJson, OwnNetwork, argument, option
 
 
 def release(
-    new: Annotated[Path, typer.Argument(help="New model: a run folder or the folder of a saved model.")],
+    new: Annotated[Path, argument("New model: a run folder or the folder of a saved model.")],
     data: Annotated[
-        Path,
-        typer.Option(
-            help="Frozen test images: a benchmark, a folder of classes, or a list with path and label."
-        ),
+        Path, option("Frozen test images: a benchmark, a folder of classes, or a list with path and label.")
     ],
     against: Annotated[
-        Path | None,
-        typer.Option(
-            help="Old model: a run folder or a saved model. By default the current release.",
-            show_default=False,
-        ),
+        Path | None, option("Old model: a run folder or a saved model. By default the current release.")
     ] = None,
-    to: Annotated[Path, typer.Option(help="Folder of releases, which shortlist serve follows.")] = Path(
-        "releases"
-    ),
+    to: Annotated[Path, option("Folder of releases, which shortlist serve follows.")] = Path("releases"),
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Metric that must not get worse, such as top5.micro, top5.macro, top5.rare or "
+        option(
+            "Metric that must not get worse, such as top5.micro, top5.macro, top5.rare or "
             "sets.NAME.coverage.micro. May be given several times.",
             show_default="top1.micro, top5.micro, top5.macro, top5.rare, sets.NAME.size.micro",
         ),
     ] = None,
-    tolerance: Annotated[float, typer.Option(help="How much worse a metric may be, as a share.")] = 0.0,
+    tolerance: Annotated[float, option("How much worse a metric may be, as a share.")] = 0.0,
     size_tolerance: Annotated[
-        float, typer.Option(help="How much larger sets may be on average, as a share of the old size.")
+        float, option("How much larger sets may be on average, as a share of the old size.")
     ] = 0.25,
-    trained_on: Annotated[str, typer.Option(help="Data that the model was trained on, for the list.")] = "",
-    who: Annotated[str | None, typer.Option(help="Who releases it; by default your user name.")] = None,
+    trained_on: Annotated[str, option("Data that the model was trained on, for the list.")] = "",
+    who: Annotated[str | None, option("Who releases it; by default your user name.")] = None,
     network: OwnNetwork = None,
     old_network: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="Function that makes the network of the old model, if it is your own code too. By default "
+        option(
+            "Function that makes the network of the old model, if it is your own code too. By default "
             "that of --network.",
-            show_default=False,
+            metavar="MODULE:FUNCTION",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -112,11 +102,9 @@ def _print_verdict(verdict: Any, released: Any, new: Path, to: Path) -> None:
 
 
 def releases(
-    folder: Annotated[Path, typer.Argument(help="Folder of releases.")] = Path("releases"),
-    back: Annotated[
-        bool, typer.Option("--back", help="Roll back to the release before the current one.")
-    ] = False,
-    who: Annotated[str | None, typer.Option(help="Who rolls back; by default your user name.")] = None,
+    folder: Annotated[Path, argument("Folder of releases.")] = Path("releases"),
+    back: Annotated[bool, option("Roll back to the release before the current one.", "--back")] = False,
+    who: Annotated[str | None, option("Who rolls back; by default your user name.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List releases with who, when and from which data; or roll back."""

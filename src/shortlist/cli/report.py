@@ -5,24 +5,23 @@ from typing import Annotated
 
 import typer
 
+from shortlist._progress import progress_report
 from shortlist._store.files import check_place
 from shortlist.cli._console import replacing_words, use_one_thread
-from shortlist.cli._options import DataPlace
+from shortlist.cli._options import DataPlace, argument, option
 
 
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            help="Run folders, suite folders, any folders that contain runs, or models of shortlist join."
-        ),
+        argument("Run folders, suite folders, any folders that contain runs, or models of shortlist join."),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Page to write (.html). An existing page is replaced.")
+        Path, option("Page to write (.html). An existing page is replaced.", "--out", "-o")
     ] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    title: Annotated[str | None, option("Heading of the page.")] = None,
     pictures: Annotated[
-        bool, typer.Option(help="Open the data sets to show images of confused classes and of short lists.")
+        bool, option("Open the data sets to show images of confused classes and of short lists.")
     ] = True,
     data: DataPlace = None,
 ) -> None:
@@ -32,8 +31,6 @@ def report(
     are unfinished, damaged or from another version are named and left out. The page is one file and needs no
     internet connection.
     """
-    from rich.console import Console
-
     from shortlist.report import write_page
 
     if out.suffix.lower() not in (".html", ".htm"):
@@ -41,16 +38,8 @@ def report(
     check_place(out)
     place = f"{out}{replacing_words(out)}"
     use_one_thread()
-    console = Console(stderr=True)
-    with console.status("reading runs") as status:
-        found = write_page(
-            runs,
-            out,
-            title=title,
-            pictures=pictures,
-            data=data,
-            progress=lambda what, done, total: status.update(f"{done} of {total} methods: {what}"),
-        )
+    with progress_report(only_bars=True) as progress:
+        found = write_page(runs, out, title=title, pictures=pictures, data=data, progress=progress)
     for reason in found.left_out.values():
         typer.echo(f"shortlist: left out {reason}", err=True)
     for remark in found.remarks:

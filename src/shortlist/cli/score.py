@@ -5,20 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from shortlist._progress import Progress
 from shortlist.cli._console import print_json, print_line, use_one_thread, warnings_as_lines
-from shortlist.cli._engine import (
-    Address,
-    Device,
-    EngineName,
-    Show,
-    Workers,
-    engine_of,
-    print_counts,
-    run_pass,
-)
-from shortlist.cli._options import AsJson, ModelPlace, OwnNetwork
+from shortlist.cli._engine import Address, Device, EngineName, Workers, engine_of, print_counts, run_pass
+from shortlist.cli._options import AsJson, ModelPlace, OwnNetwork, argument, option
 from shortlist.cli.train import print_calibration
 
 if TYPE_CHECKING:
@@ -29,27 +19,21 @@ def score(
     model: ModelPlace,
     rows: Annotated[
         str,
-        typer.Argument(
-            help="What to score: a folder of images, a list (.csv or .parquet with the column path and "
-            "perhaps label and split), a .tar file, a folder of .tar files, or embeddings.",
-            show_default=False,
+        argument(
+            "What to score: a folder of images, a list (.csv or .parquet with the column path and "
+            "perhaps label and split), a .tar file, a folder of .tar files, or embeddings."
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder to write the parts to.", show_default=False)
-    ],
+    out: Annotated[Path, option("Folder to write the parts to.", "--out", "-o")],
     engine: EngineName = "local",
     address: Address = None,
     workers: Workers = None,
-    keep: Annotated[int, typer.Option(help="Number of best classes to keep for each row.", min=1)] = 64,
+    keep: Annotated[int, option("Number of best classes to keep for each row.", min=1)] = 64,
     split: Annotated[
         str | None,
-        typer.Option(
-            help="Only this split, of a folder with train, val and test or of a list with the column split.",
-            show_default=False,
-        ),
+        option("Only this split, of a folder with train, val and test or of a list with the column split."),
     ] = None,
-    shard_rows: Annotated[int, typer.Option(help="Number of rows in each part.", min=1)] = 4096,
+    shard_rows: Annotated[int, option("Number of rows in each part.", min=1)] = 4096,
     device: Device = "cpu",
     network: OwnNetwork = None,
     as_json: AsJson = False,
@@ -63,7 +47,7 @@ def score(
     from shortlist.model import SavedModel, model_folder
     from shortlist.passes import ModelSource, find_shards, score_shards
 
-    def run(show: Show) -> "ScoreCounts":
+    def run(show: Progress) -> "ScoreCounts":
         classes = SavedModel(model_folder(model)).class_table
         shards = find_shards(rows, classes, shard_rows=shard_rows, part=split)
         how: Any = {"keep": keep, "workers": workers, "engine": engine_of(engine, address, device)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shortlist.cli._console import warnings_as_lines
-from shortlist.cli._options import OwnNetwork
+from shortlist.cli._options import OwnNetwork, argument, option
 
 if TYPE_CHECKING:
     from shortlist.serve import ServiceSource
@@ -15,109 +15,92 @@ if TYPE_CHECKING:
 def serve(
     model: Annotated[
         Path,
-        typer.Argument(
-            help="Folder of a saved model, a run folder, or a folder of releases. Of releases, the server "
-            "always uses the current one.",
-            show_default=False,
+        argument(
+            "Folder of a saved model, a run folder, or a folder of releases. Of releases, the server "
+            "always uses the current one."
         ),
     ],
     host: Annotated[
-        str, typer.Option(help="Address to listen at. Only this machine can reach the default one.")
+        str, option("Address to listen at. Only this machine can reach the default one.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at.", min=0, max=65535)] = 8000,
+    port: Annotated[int, option("Port to listen at.", min=0, max=65535)] = 8000,
     index: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of an index of known images, which are then shown beside each candidate; by default "
-            "the folder index inside MODEL, if there is one.",
-            show_default=False,
+        option(
+            "Folder of an index of known images, which are then shown beside each candidate; by default "
+            "the folder index inside MODEL, if there is one."
         ),
     ] = None,
     keys: Annotated[
         Path | None,
-        typer.Option(
-            help="File with the allowed API keys, one per line. Without this option, no key is needed."
-        ),
+        option("File with the allowed API keys, one per line. Without this option, no key is needed."),
     ] = None,
     cors: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ORIGIN",
-            help="Origin of another page that may use the server. May be given several times.",
+        option(
+            "Origin of another page that may use the server. May be given several times.", metavar="ORIGIN"
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Name by which the server may be called. May be given several times."
-        ),
+        option("Name by which the server may be called. May be given several times.", metavar="NAME"),
     ] = None,
     feedback: Annotated[
-        Path, typer.Option(help="Folder that keeps people's answers. It is made with the first answer.")
+        Path, option("Folder that keeps people's answers. It is made with the first answer.")
     ] = Path("feedback"),
     admin_keys: Annotated[
-        Path | None,
-        typer.Option(help="File with the keys by which people's data can be deleted over HTTP."),
+        Path | None, option("File with the keys by which people's data can be deleted over HTTP.")
     ] = None,
     audit: Annotated[
         float,
-        typer.Option(
-            help="Share of the requests, from 0 to 1, that are drawn for the audit: an expert should answer "
+        option(
+            "Share of the requests, from 0 to 1, that are drawn for the audit: an expert should answer "
             "them. Only requests that ask for a receipt are drawn."
         ),
     ] = 0.0,
-    max_image_mb: Annotated[float, typer.Option(help="Largest image, in megabytes.")] = 20,
-    max_request_mb: Annotated[float, typer.Option(help="Largest request, in megabytes.")] = 50,
-    max_pixels: Annotated[int, typer.Option(help="Largest number of pixels of an image.")] = 50_000_000,
-    max_requests: Annotated[int, typer.Option(help="Most requests that are handled at a time.")] = 128,
-    queue: Annotated[int, typer.Option(help="Most images that may wait for the model.")] = 256,
-    batch: Annotated[int, typer.Option(help="Most images that go through the model at once.")] = 64,
+    max_image_mb: Annotated[float, option("Largest image, in megabytes.")] = 20,
+    max_request_mb: Annotated[float, option("Largest request, in megabytes.")] = 50,
+    max_pixels: Annotated[int, option("Largest number of pixels of an image.")] = 50_000_000,
+    max_requests: Annotated[int, option("Most requests that are handled at a time.")] = 128,
+    queue: Annotated[int, option("Most images that may wait for the model.")] = 256,
+    batch: Annotated[int, option("Most images that go through the model at once.")] = 64,
     rate: Annotated[
-        int, typer.Option(help="Requests per minute of one client, by key or address; 0 for any number.")
+        int, option("Requests per minute of one client, by key or address; 0 for any number.")
     ] = 0,
     any_project: Annotated[
         bool,
-        typer.Option(
-            "--any-project", help="Take any project that clients of Pl@ntNet's API ask for as all classes."
-        ),
+        option("Take any project that clients of Pl@ntNet's API ask for as all classes.", "--any-project"),
     ] = False,
     allow_urls: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="HOST",
-            help="Host from which the server may fetch photos for clients of Pl@ntNet's API that send "
+        option(
+            "Host from which the server may fetch photos for clients of Pl@ntNet's API that send "
             "addresses. May be given several times. Without this option, nothing is fetched.",
+            metavar="HOST",
         ),
     ] = None,
     places: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of places, a CSV or Darwin Core table each: which classes occur there, and how "
-            "often. Requests and the page choose one by name.",
-            show_default=False,
+        option(
+            "Folder of places, a CSV or Darwin Core table each: which classes occur there, and how "
+            "often. Requests and the page choose one by name."
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="Device of the network, such as cpu or cuda.")] = "cpu",
+    device: Annotated[str, option("Device of the network, such as cpu or cuda.")] = "cpu",
     network: OwnNetwork = None,
     engine: Annotated[
-        str, typer.Option("--engine", help="local for this machine, or ray for replicas on Ray Serve.")
+        str, option("local for this machine, or ray for replicas on Ray Serve.", "--engine")
     ] = "local",
     processes: Annotated[
         int,
-        typer.Option(
-            help="Processes that serve, each with its own model, queue, limits and rate; 64 at most.",
-            min=1,
-        ),
+        option("Processes that serve, each with its own model, queue, limits and rate; 64 at most.", min=1),
     ] = 1,
-    replicas: Annotated[int, typer.Option(help="With --engine ray: number of replicas.", min=1)] = 1,
+    replicas: Annotated[int, option("With --engine ray: number of replicas.", min=1)] = 1,
     address: Annotated[
         str | None,
-        typer.Option(
-            help="With --engine ray: address of a running cluster; without it, Ray is started here.",
-            show_default=False,
-        ),
+        option("With --engine ray: address of a running cluster; without it, Ray is started here."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings and errors only.")] = False,
+    quiet: Annotated[bool, option("Log warnings and errors only.", "--quiet")] = False,
 ) -> None:
     """Serve a finished model: an API, and a page to try it with.
 

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from shortlist._store.json import strict_json
 from shortlist.cli._console import print_table
-from shortlist.cli._options import AllowCode, AsJson, published_file
+from shortlist.cli._options import AllowCode, AsJson, argument, option, published_file
 
 suite_app = typer.Typer(
     help="Run many recipes (losses, grids, seeds), choose settings on validation rows, test once.",
@@ -20,20 +20,15 @@ suite_app = typer.Typer(
 
 File = Annotated[
     Path,
-    typer.Argument(
-        help="Suite file (YAML), or papers:NAME for one of 'shortlist papers'.", callback=published_file
-    ),
+    argument("Suite file (YAML), or papers:NAME for one of 'shortlist papers'.", callback=published_file),
 ]
 Out = Annotated[
-    Path, typer.Option(help="Folder for the runs. They go to OUT/NAME, where NAME is the name of the suite.")
+    Path, option("Folder for the runs. They go to OUT/NAME, where NAME is the name of the suite.")
 ]
 Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", help="Change a key of every run: --set data.root=DIR. Can be repeated.", show_default=False
-    ),
+    list[str] | None, option("Change a key of every run: --set data.root=DIR. Can be repeated.", "--set")
 ]
-AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print the tables in Markdown.")]
+AsMarkdown = Annotated[bool, option("Print the tables in Markdown.", "--markdown")]
 
 
 @suite_app.command()
@@ -41,7 +36,7 @@ def run(
     file: File,
     override: Set = None,
     out: Out = Path("runs"),
-    jobs: Annotated[int, typer.Option(help="Number of runs at the same time. They share the threads.")] = 1,
+    jobs: Annotated[int, option("Number of runs at the same time. They share the threads.")] = 1,
     allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shortlist._messages import examples
-from shortlist.cli._console import print_json, print_line, progress_report, use_one_thread, warnings_as_lines
-from shortlist.cli._options import AllowCode, AsJson, DataPlace, OwnNetwork, published_file
+from shortlist._progress import progress_report
+from shortlist.cli._console import print_json, print_line, use_one_thread, warnings_as_lines
+from shortlist.cli._options import AllowCode, AsJson, DataPlace, OwnNetwork, argument, option, published_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,26 +24,19 @@ if TYPE_CHECKING:
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change an entry of the recipe, as in loss.k=3. May be repeated."
-    ),
+    option("Change an entry of the recipe, as in loss.k=3. May be repeated.", "--set", metavar="KEY=VALUE"),
 ]
-RunArgument = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
+RunArgument = Annotated[Path, argument("A run folder.")]
 ModelFolder = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RUN",
-        help="A run folder; with --scores also the folder of a saved model.",
-        show_default=False,
-    ),
+    Path, argument("A run folder; with --scores also the folder of a saved model.", metavar="RUN")
 ]
 
 
 def train(
     recipe: Annotated[
         Path | None,
-        typer.Argument(
-            help="Recipe file (YAML), or papers:NAME for one of 'shortlist papers'. Without one, a small "
+        argument(
+            "Recipe file (YAML), or papers:NAME for one of 'shortlist papers'. Without one, a small "
             "network is trained on the embedded glyphs.",
             callback=published_file,
         ),
@@ -50,23 +44,19 @@ def train(
     override: Overrides = None,
     variant: Annotated[
         str | None,
-        typer.Option(
-            help="Name of a variant of the recipe (another method or setting), from variants.yaml beside it."
-        ),
+        option("Name of a variant of the recipe (another method or setting), from variants.yaml beside it."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Run folder to make. It must not exist yet. The default is runs/NAME-LOSS-seedN, or "
+        option(
+            "Run folder to make. It must not exist yet. The default is runs/NAME-LOSS-seedN, or "
             "runs/NAME-VARIANT-seedN with --variant."
         ),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Continue the run in this folder instead of starting a new one.")
+        Path | None, option("Continue the run in this folder instead of starting a new one.")
     ] = None,
-    devices: Annotated[
-        int | None, typer.Option(help="Number of devices to train on, with one process each.")
-    ] = None,
+    devices: Annotated[int | None, option("Number of devices to train on, with one process each.")] = None,
     data: DataPlace = None,
     allow_code: AllowCode = False,
     as_json: AsJson = False,
@@ -115,7 +105,7 @@ def _print_results(run: "Run", *, as_json: bool) -> None:
     from shortlist.cli._results import print_results
     from shortlist.runs import kept_epoch_of
 
-    results, words, kept = run.results, run.score_map.words(), kept_epoch_of(run.info)
+    results, words, kept = run.results, run.score_words, kept_epoch_of(run.info)
     if as_json:
         content = {"run": str(run.path), "kept_epoch": None if kept is None else kept.to_dict()}
         print_json(content | {"scores": words, "results": json.loads(results.to_json())})
@@ -160,20 +150,10 @@ def calibrate(
     run_folder: ModelFolder,
     override: Overrides = None,
     scores: Annotated[
-        Path | None,
-        typer.Option(
-            help="Calibrate on these rows, which shortlist score wrote, instead of the run's own.",
-            show_default=False,
-        ),
+        Path | None, option("Calibrate on these rows, which shortlist score wrote, instead of the run's own.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="With --scores: folder of the new model. It must not exist yet.",
-            show_default=False,
-        ),
+        Path | None, option("With --scores: folder of the new model. It must not exist yet.", "--out", "-o")
     ] = None,
     network: OwnNetwork = None,
     data: DataPlace = None,
@@ -212,9 +192,9 @@ def calibrate(
         run = calibrate_again(run, recipe, network=own)
     reports = {name: p.report.to_dict() if p.report else None for name, p in run.predictors.items()}
     if as_json:
-        print_json({"run": str(run.path), "scores": run.score_map.words(), "predictors": reports})
+        print_json({"run": str(run.path), "scores": run.score_words, "predictors": reports})
         return
-    print_line(run.score_map.words())
+    print_line(run.score_words)
     print_calibration(run.predictors)
     for line in _chosen_coverage(run):
         print_line(line)
@@ -247,13 +227,9 @@ def _calibration_words(predictor: "SetPredictor") -> str:
 
 def evaluate(
     run_folder: ModelFolder,
-    split: Annotated[str, typer.Option(help="Rows to measure on: test or val.")] = "test",
+    split: Annotated[str, option("Rows to measure on: test or val.")] = "test",
     scores: Annotated[
-        Path | None,
-        typer.Option(
-            help="Measure on these rows, which shortlist score wrote, instead of the run's own.",
-            show_default=False,
-        ),
+        Path | None, option("Measure on these rows, which shortlist score wrote, instead of the run's own.")
     ] = None,
     network: OwnNetwork = None,
     place: Annotated[
@@ -313,8 +289,8 @@ def _evaluate_place(folder: Path, file: Path, coverage: float | None, as_json: b
     """Measure lists at a place, and print them beside lists that are cut to it."""
     from rich.console import Console
 
+    from shortlist._text import format_percent
     from shortlist.cli._results import lists_table
-    from shortlist.metrics import format_percent
     from shortlist.place import Place
     from shortlist.runs import Run, place_numbers, usual_coverage
 

@@ -11,7 +11,6 @@ from shortlist.compare.rows import RowReader
 from shortlist.compare.significance import PairedTest
 from shortlist.metrics import Estimate, has_best, larger_is_better, predictor_of, size_of, value_of
 from shortlist.promise import Promise
-from shortlist.recipes import recipe_hash
 from shortlist.runs import Group, group_runs, read_runs
 
 
@@ -125,8 +124,7 @@ def compare_groups(
 
 def _row(group: Group) -> Row:
     paths, seeds = (tuple(str(run.path) for run in group.runs), tuple(run.recipe.seed for run in group.runs))
-    method_hash = recipe_hash(group.runs[0].recipe, seed=False)
-    return Row(group.label, paths, seeds, method_hash, group.metrics, promises_of(group))
+    return Row(group.label, paths, seeds, group.recipe_hash, group.metrics, promises_of(group))
 
 
 def _shown(metrics: Sequence[str] | None, names: Sequence[str]) -> list[str]:

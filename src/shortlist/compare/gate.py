@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist._text import composed
+from shortlist._text import composed, format_percent
 from shortlist.compare.frozen import FrozenRows, class_numbers, look_at, read_frozen_images
 from shortlist.compare.significance import Pair, mean_over, resample_differences
 from shortlist.inputs import Rows
-from shortlist.metrics import format_percent
 from shortlist.model import Model
 
 METRICS = ("top1.micro", "top5.micro", "top5.macro", "top5.rare")

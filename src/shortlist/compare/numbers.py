@@ -1,13 +1,12 @@
 """Compute the numbers behind the drawings of the page, by pure functions of tensors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import torch
 from torch import Tensor
 
 from shortlist._checks import check_count
-from shortlist.class_table import ClassTable, group_names
 from shortlist.metrics import ReliabilityBins
 
 _SIZE_STEPS = (0, 1, 2, 3, 4, 5, 6, 8, 11, 16, 21, 31, 51, 101, 201, 501)
@@ -76,21 +75,17 @@ def confused_pairs(guess: Tensor, target: Tensor, *, num_classes: int, limit: in
 
 
 def size_histograms(
-    sizes: Tensor, target: Tensor, class_table: ClassTable, **bounds: Any
+    sizes: Tensor, target: Tensor, class_groups: Mapping[str, Tensor]
 ) -> dict[str, list[int]]:
     """Count the sets with 0, 1, 2, ... classes, for the rows of each group of classes that has any.
 
-    All lists go up to the largest size. Without training counts there is one group, "all". ``bounds`` are
-    options of ``ClassTable.groups``.
+    All lists go up to the largest size. Without groups there is one, "all".
     """
     length = int(sizes.max()) + 1 if len(sizes) else 1
-    if not class_table.counts:
-        return {"all": sizes.bincount(minlength=length).tolist()}
-    group = class_table.groups(**bounds)[target]
+    rows = {name: of_group[target] for name, of_group in class_groups.items()}
+    rows = rows or {"all": torch.ones_like(target, dtype=torch.bool)}
     return {
-        name: sizes[group == number].bincount(minlength=length).tolist()
-        for number, name in enumerate(group_names(bounds.get("count_bins", ())))
-        if (group == number).any()
+        name: sizes[kept].bincount(minlength=length).tolist() for name, kept in rows.items() if kept.any()
     }
 
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from shortlist._text import format_points
 from shortlist.compare.person import EqualSets, PersonComparison
 from shortlist.compare.tables import Row, latex_table, markdown_notes, markdown_table, rich_table
-from shortlist.metrics import format_metric, format_points
+from shortlist.metrics import format_metric
 
 HEADS = (
     *("method", "runs", "same mean size (%)", "sizes", "difference", "p"),

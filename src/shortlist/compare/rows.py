@@ -4,14 +4,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from shortlist.class_table import group_names
 from shortlist.compare.significance import Pair, PairedTest, mcnemar_test, paired_bootstrap_tests
-from shortlist.metrics import RowNumbers, measure_rows, predictor_of, topk_hits
+from shortlist.metrics import RowNumbers, predictor_of, topk_hits
 from shortlist.runs import Run
 
 
@@ -117,25 +116,23 @@ def _same_rows(first: _Bootstrap, second: _Bootstrap) -> bool:
 
 
 def _measure(run: Run) -> tuple[RowNumbers, RunClasses]:
-    (scores, target), table = run.score_blocks("test"), run.class_table
-    predictors: dict[str, Any] = dict(run.predictors)
-    rows = measure_rows(scores, target, predictors, num_classes=len(table), shown=run.shown())
-    names, groups = group_names(run.recipe.evaluation.count_bins), {}
-    if table.counts:
-        group_of_class = table.groups(**run.recipe.evaluation.groups)
-        groups = {name: group_of_class == number for number, name in enumerate(names)}
-    return rows, RunClasses(len(table), groups)
+    return run.measure("test"), RunClasses(len(run.class_table), run.class_groups)
+
+
+def top_hits(rows: RowNumbers, k: int) -> Tensor:
+    """Return whether the true class of each row (n,) is among the first k, ties against it."""
+    return topk_hits(rows.ranks, [k], ties="against")[:, 0]
 
 
 def _column(name: str, rows: RowNumbers) -> Tensor | None:
     """Return the values (n,) of which a metric is the mean over rows; None if it is not such a mean."""
     if name == "balanced_error":
-        return topk_hits(rows.ranks, [1], ties="against")[:, 0]
+        return top_hits(rows, 1)
     if name == "nll":
         return rows.nll if rows.nll.isfinite().all() else None
     match = re.fullmatch(r"top(\d+)\.\w+", name)
     if match:
-        return topk_hits(rows.ranks, [int(match[1])], ties="against")[:, 0]
+        return top_hits(rows, int(match[1]))
     predictor = predictor_of(name)
     if predictor is None:
         return None

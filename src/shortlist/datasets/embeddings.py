@@ -123,9 +123,7 @@ def read_manifest(root: str | Path) -> dict[str, Any]:
             size; the message names it.
     """
     path = Path(root) / MANIFEST
-    content = read_sealed(path)
-    if content.get("format") != EMBEDDINGS_FORMAT:
-        raise ValueError(f"{path} is of the format {content.get('format')!r}, not {EMBEDDINGS_FORMAT!r}")
+    content = read_sealed(path, EMBEDDINGS_FORMAT)
     for part in content["parts"]:
         file = Path(root) / part["file"]
         if not file.is_file() or file.stat().st_size != part["size"]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from shortlist._checks import check_count, check_k, check_label_sets
+from shortlist._progress import Progress
 from shortlist.datasets.glyphs import glyphs, standardize
 from shortlist.datasets.splits import ChangedSplit, Split, Splits, TensorSplit, fetch_rows
 
@@ -18,7 +19,6 @@ NOISE_FLOOR = 20  # gray levels: most of what an image has above its background 
 BACKGROUND, MOST_NOISE = 70, 25  # as of a single glyph
 
 Transform = Callable[[Tensor], Tensor]
-Progress = Callable[[str, int, int], None]
 
 
 class LabelSets(Dataset):

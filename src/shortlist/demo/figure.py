@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from shortlist._store.files import replacing
+from shortlist._text import format_percent
 from shortlist.class_table import ClassTable
-from shortlist.metrics import format_percent
 from shortlist.palette import PRINT
 from shortlist.recipes import build_data
 from shortlist.runs import Run

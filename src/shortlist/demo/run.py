@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.metrics import PopulationResults, format_percent
+from shortlist._progress import Progress
+from shortlist._text import format_percent
+from shortlist.metrics import PopulationResults
 from shortlist.recipes import Recipe, make_recipe
 from shortlist.runs import Run
 from shortlist.sentences import promise_words
-from shortlist.training import Progress, resume, train
+from shortlist.training import resume, train
 
 K = 5
 BASE: dict[str, Any] = {

@@ -157,14 +157,9 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     if not path.exists():
         raise FeedbackError(f"{folder} is no store of feedback: {path} is missing")
     try:
-        found = read_sealed(path)
+        return read_sealed(path, FORMAT)
     except (OSError, ValueError) as error:
         raise FeedbackError(str(error)) from error
-    if found.get("format") != FORMAT:
-        raise FeedbackError(
-            f"{folder} was written by another version: its format is {found.get('format')!r}, not {FORMAT!r}"
-        )
-    return found
 
 
 def read_events(folder: str | Path) -> Iterator[Event]:

@@ -71,13 +71,11 @@ def read_manifest(folder: str | Path) -> Manifest:
         what = f"it has no {NAME}" if Path(folder).is_dir() else "there is no such folder"
         raise ImageIndexError(f"{folder} is not an index of images: {what}")
     try:
-        content = read_sealed(path)
+        content = read_sealed(path, FORMAT)
     except (ValueError, OSError) as error:
         raise ImageIndexError(str(error)) from error
     try:
-        version = content.pop("format", None)
-        if version != FORMAT:
-            raise ValueError(f"its format is {version!r}, not {FORMAT!r}")
+        del content["format"]
         content["segments"] = tuple(map(SegmentRecord.from_dict, content["segments"]))
         manifest = Manifest(**content)
         _check(manifest)

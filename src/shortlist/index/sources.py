@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from shortlist._messages import one_line
+from shortlist._progress import Progress
 from shortlist.datasets import (
     SUFFIXES as EMBEDDING_SUFFIXES,
     About,
@@ -211,7 +212,7 @@ def source_of_images(path: str | Path, model: Model) -> FileSource:
 
 
 def source_of_run(
-    path: str | Path, model: Model, *, data: str | Path | None = None, progress: Callable | None = None
+    path: str | Path, model: Model, *, data: str | Path | None = None, progress: Progress | None = None
 ) -> Source:
     """Open the training images of a run, as its recipe says. No code that the recipe names is run.
 

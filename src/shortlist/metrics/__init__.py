@@ -1,6 +1,7 @@
 """Metrics of scores and of predicted sets. ``shortlist.metrics.modules`` has them for torchmetrics."""
 
 from shortlist.metrics.aggregation import Aggregate, aggregate, interval_of_rows, mean_with_interval
+from shortlist.metrics.average_k import AverageKAccuracy
 from shortlist.metrics.bootstrap import Columns, resample_each
 from shortlist.metrics.calibration import (
     Activation,
@@ -28,8 +29,6 @@ from shortlist.metrics.names import (
     check_metric,
     default_metrics,
     format_metric,
-    format_percent,
-    format_points,
     has_best,
     is_share,
     larger_is_better,
@@ -66,7 +65,7 @@ from shortlist.metrics.results import (
     ScoreResults,
     SetResults,
 )
-from shortlist.metrics.rows import RowNumbers, block_rows, measure_rows, row_numbers
+from shortlist.metrics.rows import RowMeasurer, RowNumbers, block_rows, measure_rows, row_numbers
 from shortlist.metrics.sets import (
     SetSums,
     set_coverage,

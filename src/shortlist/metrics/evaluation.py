@@ -124,6 +124,8 @@ def evaluate(
     if class_table is None:
         raise ValueError("class_table must be given with rows that were measured, got None")
     rows, c = scores, len(class_table)
+    if not len(rows.target):
+        raise ValueError("target must have at least one row that is not ignored, got 0")
     ks = tuple(k for k in dict.fromkeys(ks) if k <= c)
     names, groups = group_names(count_bins), None
     if class_table.counts:
@@ -169,8 +171,6 @@ def _measure(
     shape = (len(target), len(class_table))  # of blocks that are yet to come
     shaped = scores if isinstance(scores, Tensor) else torch.empty(*shape, device="meta")
     check_target(target, shaped, ignore_index=how["ignore_index"])
-    if not (target != how["ignore_index"]).any():
-        raise ValueError("target must have at least one row that is not ignored, got 0")
     c = shaped.shape[1]
     if len(class_table) != c:
         raise ValueError(f"class_table must have one entry per class ({c}), got {len(class_table)}")

@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Collection, Mapping
 
+from shortlist._text import format_interval
 from shortlist.metrics.label_sets import LABEL_SET_METRICS
 from shortlist.metrics.results import BELOW_PROMISE, PLAIN, Estimate
 
@@ -113,26 +114,6 @@ def is_share(name: str) -> bool:
     return name not in ("nll", "brier", "size.error") and size_of(name) != name and not is_count
 
 
-def format_percent(share: float | None, digits: int = 1) -> str:
-    """Write a share in percent, without the sign; an unknown number is a hyphen.
-
-    Example:
-        >>> format_percent(0.12345), format_percent(0.9, 0), format_percent(None)
-        ('12.3', '90', '-')
-    """
-    return "-" if share is None else f"{100 * share:.{digits}f}"
-
-
-def format_points(difference: float) -> str:
-    """Write a difference of shares in percent points, with its sign.
-
-    Example:
-        >>> format_points(-0.0123)
-        '-1.2'
-    """
-    return f"{100 * difference:+.1f}"
-
-
 def format_metric(name: str, metric: Estimate, *, plus_minus: str = " ± ") -> str:
     """Write the mean and half the interval, in percent for shares.
 
@@ -140,13 +121,9 @@ def format_metric(name: str, metric: Estimate, *, plus_minus: str = " ± ") -> s
         >>> format_metric("top5.macro", Estimate(0.5, 0.49, 0.51))
         '50.0 ± 1.0'
     """
-    if metric.value is None:
-        return "-"
     factor, digits = (100, 1) if is_share(name) else (1, 2)
-    text = f"{factor * metric.value:.{digits}f}"
-    if metric.low is None or metric.high is None:
-        return text
-    return f"{text}{plus_minus}{factor * (metric.high - metric.low) / 2:.{digits}f}"
+    bounds = (metric.value, metric.low, metric.high)
+    return format_interval(*bounds, factor=factor, digits=digits, plus_minus=plus_minus)
 
 
 def value_of(metrics: Mapping[str, Estimate], name: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,6 +61,59 @@ class RowNumbers:
     ignored: int
 
 
+class RowMeasurer:
+    """An accumulator of the numbers of rows, whose scores are added some rows at a time.
+
+    Args:
+        predictors: By name, functions from scores (rows, c) to bool sets (rows, c).
+        rows: Number of rows that may be added at most.
+        activation: How scores become probabilities.
+        ties: See :func:`~shortlist.metrics.topk_accuracy`.
+        ignore_index: Rows with this target are ignored.
+    """
+
+    def __init__(
+        self,
+        predictors: Mapping[str, Predictor],
+        rows: int,
+        *,
+        activation: Activation = "softmax",
+        ties: Ties = "against",
+        ignore_index: int = -100,
+    ) -> None:
+        _keep_freed_memory()
+        self._predictors, self._room, self._ignore_index = predictors, rows, ignore_index
+        self._activation: Activation = activation
+        self._ties: Ties = ties
+        self._columns: dict[str, Tensor] = {}
+        self._nodes: dict[str, NodeSums] = {}
+        self._seen = self._done = 0
+
+    def add(self, scores: Tensor, target: Tensor, shown: Tensor | None) -> None:
+        """Add a block of scores (m, c) with class indices (m,), and the scores of shown probabilities (m, c).
+
+        These may be the scores themselves, or ``None`` where there are no probabilities.
+        """
+        self._seen += len(target)
+        counted = target != self._ignore_index
+        if not counted.all():
+            same, target = shown is scores, target[counted]
+            scores, shown = scores[counted], None if shown is None else shown[counted]
+            shown = scores if same else shown
+        how = (self._activation, self._ties, shown, self._nodes)
+        for name, part in _measure_block(scores, target, self._predictors, *how).items():
+            # small tensors kept from each block would hold on to the large ones' memory between them
+            if name not in self._columns:
+                self._columns[name] = torch.empty(self._room, dtype=part.dtype)
+            self._columns[name][self._done : self._done + len(target)] = part
+        self._done += len(target)
+
+    def finish(self) -> RowNumbers:
+        """Return the numbers of all rows that are not ignored."""
+        columns = {name: numbers[: self._done] for name, numbers in self._columns.items()}
+        return row_numbers(columns, self._predictors, self._nodes, ignored=self._seen - self._done)
+
+
 def measure_rows(
     scores: ScoreRows,
     target: Tensor,
@@ -75,25 +129,14 @@ def measure_rows(
 
     ``shown`` makes of scores those whose activation are the probabilities; ``None`` where there are none.
     """
-    _keep_freed_memory()
-    joined: dict[str, Tensor] = {}
-    nodes: dict[str, NodeSums] = {}
-    seen = done = 0
+    how: Any = {"activation": activation, "ties": ties, "ignore_index": ignore_index}
+    measurer, seen = RowMeasurer(predictors, len(target), **how), 0
     for rows in _blocks(scores, num_classes):
         true, seen = target[seen : seen + len(rows)], seen + len(rows)
         _check_number_of_rows(seen, target, more=True)
-        counted = true != ignore_index
-        if not counted.all():
-            rows, true = rows[counted], true[counted]
-        for name, part in _measure_block(rows, true, predictors, activation, ties, shown, nodes).items():
-            # small tensors kept from each block would hold on to the large ones' memory between them
-            if name not in joined:
-                joined[name] = torch.empty(len(target), dtype=part.dtype)
-            joined[name][done : done + len(true)] = part
-        done += len(true)
+        measurer.add(rows, true, rows if shown is None else shown(rows))
     _check_number_of_rows(seen, target)
-    columns = {name: numbers[:done] for name, numbers in joined.items()}
-    return row_numbers(columns, predictors, nodes, ignored=len(target) - done)
+    return measurer.finish()
 
 
 def row_numbers(
@@ -150,7 +193,7 @@ def _measure_block(
     predictors: Mapping[str, Predictor],
     activation: Activation,
     ties: Ties,
-    shown: Shown | None,
+    shown: Tensor | None,
     nodes: dict[str, NodeSums],
 ) -> dict[str, Tensor]:
     """Return the numbers of some rows, and add to the sums over rows."""
@@ -187,18 +230,17 @@ def _first_guess(scores: Tensor) -> Tensor:
 
 
 def _probabilities(
-    scores: Tensor, target: Tensor, ranks: Ranks, activation: Activation, ties: Ties, shown: Shown | None
+    scores: Tensor, target: Tensor, ranks: Ranks, activation: Activation, ties: Ties, shown: Tensor | None
 ) -> dict[str, Tensor]:
     """Return the numbers for calibration and likelihood; NaN where there are no probabilities."""
     numbers = _of_probabilities(scores, target, activation)
     score_nll = {"score_nll": numbers["nll"]}
-    converted = scores if shown is None else shown(scores)
-    if converted is None:
+    if shown is None:
         unknown = torch.full((len(target),), torch.nan, dtype=torch.float64)
         return score_nll | dict.fromkeys(numbers, unknown) | {"right": torch.zeros_like(unknown)}
-    if converted is not scores:
-        ranks = true_ranks(converted, target, ties=ties)
-        numbers = _of_probabilities(converted, target, activation)
+    if shown is not scores:
+        ranks = true_ranks(shown, target, ties=ties)
+        numbers = _of_probabilities(shown, target, activation)
     return score_nll | numbers | {"right": topk_hits(ranks, [1], ties=ties)[:, 0].double()}
 
 

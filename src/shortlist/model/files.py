@@ -285,12 +285,8 @@ def _write_rows(folder: Path, rows: CalibrationRows | None) -> None:
 
 
 def _read_content(path: Path) -> dict[str, Any]:
-    content = read_sealed(path)
-    found = content.pop("format", None)
-    if found != FORMAT:
-        raise ValueError(
-            f"its format is {found!r}, not {FORMAT!r}: calibrate its run anew with shortlist calibrate"
-        )
+    content = read_sealed(path, FORMAT, "calibrate its run anew with shortlist calibrate")
+    del content["format"]
     if not isinstance(content.get("files"), dict):
         raise ValueError("it has no manifest of the files")
     return content

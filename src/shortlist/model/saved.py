@@ -6,7 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from shortlist._messages import one_line
 from shortlist._store.json import read_json
@@ -81,6 +82,11 @@ class SavedModel:
             with self._checked(predictor_path(self.folder, name)) as path:
                 predictors[name] = load(path)
         return predictors
+
+    def sets(self, scores: Tensor) -> Tensor:
+        """Return the sets (p, n, c) of all predictors, by name in order, from mapped scores (n, c)."""
+        sets = [predictor(scores) for _, predictor in sorted(self.predictors.items())]
+        return torch.stack(sets) if sets else torch.zeros(0, *scores.shape, dtype=torch.bool)
 
     @cached_property
     def promises(self) -> dict[str, Promise]:

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shortlist._text import flatten
 from shortlist.papers.published import PublishedNumber, PublishedTable, load_published
 from shortlist.predictors import AverageK
-from shortlist.recipes import flatten
 
 # what must be as it is by default unless a row says otherwise: each makes another method or other data
 _PLAIN: dict[str, Any] = {

@@ -40,10 +40,7 @@ def read_scores(folder: str | Path) -> dict[str, Any]:
         raise ValueError(
             f"{folder} holds no finished scores, it has no {MANIFEST}: run shortlist score again"
         )
-    content = read_sealed(path)
-    if content.get("format") != SCORES_FORMAT:
-        raise ValueError(f"{path} is of the format {content.get('format')!r}, not {SCORES_FORMAT!r}")
-    return content
+    return read_sealed(path, SCORES_FORMAT)
 
 
 def rows_key(about: Mapping[str, Any]) -> str:

@@ -53,7 +53,6 @@ class SealedRule:
         Raises:
             ValueError: If the file is damaged, or holds something else; the message names it.
         """
-        content = read_sealed(path)
-        if content.pop("format", None) != cls._format:
-            raise ValueError(f"{path} is not a threshold that {cls.__name__} saved")
+        content = read_sealed(path, cls._format)
+        del content["format"]
         return cls.from_dict(content)

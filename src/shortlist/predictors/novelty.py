@@ -226,6 +226,12 @@ class NoveltyDetector(Calibrated):
         """Return an accumulator of strangeness and classes."""
         return Rows(self._finished)
 
+    def check_rows(self, target: Tensor) -> None:
+        """Refuse calibration rows of classes (n,) that are too few to flag anything, whatever they are."""
+        rows, target = Rows(self._finished), target[target != -100]
+        rows.add({"strangeness": torch.zeros(len(target), dtype=torch.float64), "target": target})
+        rows.finish()
+
     def _finished(self, rows: Rows) -> Finished:
         """Find the p-values, or refuse rows that are too few to flag anything at this level."""
         values, target, counts = rows["strangeness"], rows["target"], None

@@ -4,17 +4,16 @@ from .build import (
     build_loss as build_loss,
     build_model as build_model,
     build_optimizer as build_optimizer,
-    build_predictor as build_predictor,
     learning_rate_factor as learning_rate_factor,
     network_spec as network_spec,
     prepare_second_stage as prepare_second_stage,
 )
+from .calibration import calibrate_predictors as calibrate_predictors
 from .code import check_code as check_code, code_in_recipe as code_in_recipe
 from .content import (
     CALIBRATED_KEYS as CALIBRATED_KEYS,
     differing_keys as differing_keys,
     flat_content as flat_content,
-    flatten as flatten,
     recipe_content as recipe_content,
     recipe_hash as recipe_hash,
     training_hash as training_hash,
@@ -36,7 +35,6 @@ from .recipe import (
     save_recipe as save_recipe,
 )
 from .score_rules import (
-    also_used_for as also_used_for,
     declared_maps as declared_maps,
     fits_class_shifts as fits_class_shifts,
     is_fitted as is_fitted,

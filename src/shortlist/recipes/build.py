@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from shortlist._progress import Progress
 from shortlist.class_table import ClassTable
 from shortlist.datasets import (
     DATASETS,
@@ -40,7 +41,7 @@ from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
 from shortlist.taxonomy import Taxonomy
 
 
-def build_data(recipe: Recipe, *, progress: Callable | None = None) -> Splits:
+def build_data(recipe: Recipe, *, progress: Progress | None = None) -> Splits:
     """Build the data set, with the recipe's changes to its training split.
 
     Raises:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shortlist._text import flatten
 from shortlist.recipes.places import PLACE_OPTIONS
 from shortlist.recipes.recipe import Recipe
 
@@ -50,22 +51,6 @@ def training_hash(recipe: Recipe) -> str:
 
 def _hash(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested values by dotted key.
-
-    Example:
-        >>> flatten({"loss": {"name": "ldam"}, "epochs": 3})
-        {'loss.name': 'ldam', 'epochs': 3}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in content.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def differing_keys(recipes: Sequence[Recipe]) -> list[str]:

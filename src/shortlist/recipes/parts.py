@@ -1,17 +1,16 @@
 """Build all that a training starts with, and check beforehand whether the steps after it are possible."""
 
 import copy
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from shortlist._progress import Progress
 from shortlist.datasets import Splits, have_same_rows
-from shortlist.models import class_norms
-from shortlist.predictors import CalibrationWarning, Macro, NoveltyDetector, SetPredictor
+from shortlist.models import class_norms, head_scores
+from shortlist.predictors import Macro, NoveltyDetector, SetPredictor
 from shortlist.recipes.build import build_data, build_loss, build_model, build_predictor, prepare_second_stage
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import declared_maps, validation_is_test
@@ -46,8 +45,13 @@ class Parts:
         maps = declared_maps(recipe, data.class_table.class_counts)
         return Parts(data, sample, network, loss, head, maps[head])
 
+    def measured_scores(self, output: Any) -> Tensor:
+        """Return the scores by which epochs are measured, from the output of the network."""
+        scores = head_scores(output, self.head)
+        return self.score_map.to(scores.device)(scores)
 
-def build_parts(recipe: Recipe, *, pretrained: bool = True, progress: Callable | None = None) -> Parts:
+
+def build_parts(recipe: Recipe, *, pretrained: bool = True, progress: Progress | None = None) -> Parts:
     """Build the parts of a recipe that passed :func:`shortlist.recipes.code.check_code`.
 
     Args:
@@ -111,17 +115,8 @@ def _check_novelty(recipe: Recipe, data: Splits) -> None:
     """Refuse a detector that could never flag anything, for lack of rows, whatever the strangeness is."""
     if recipe.novelty is None:
         return
-    target = _calibration_targets(data)
-    options: dict[str, Any] = recipe.novelty.model_dump() | {"strangeness": _the_same_for_all}
-    detector = NoveltyDetector(**options, num_classes=len(data.class_table))
+    options: dict[str, Any] = recipe.novelty.model_dump() | {"strangeness": "energy"}  # which needs no means
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)  # said when it is calibrated
-            detector.calibrate(target, features=torch.zeros(len(target), 1))
+        NoveltyDetector(**options, num_classes=len(data.class_table)).check_rows(_calibration_targets(data))
     except ValueError as error:
         raise ValueError(f"novelty: {error}") from error
-
-
-def _the_same_for_all(scores: Tensor | None, features: Tensor | None) -> Tensor:
-    assert features is not None
-    return features[:, 0]

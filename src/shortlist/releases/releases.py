@@ -199,11 +199,9 @@ class Releases:
                 raise ReleasesError(f"{path} is missing, and there are models: put it back from a copy")
             return {"format": FORMAT, "current": None, "releases": [], "history": []}
         try:
-            content = read_sealed(path)
+            content = read_sealed(path, FORMAT)
         except (OSError, ValueError) as error:
             raise ReleasesError(str(error)) from error
-        if content.get("format") != FORMAT:
-            raise ReleasesError(f"{path} was written by another version: its format is not {FORMAT!r}")
         if not _is_list_of_releases(content):
             raise ReleasesError(f"{path} was written by something else: it is no list of releases")
         return content

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shortlist.metrics import format_percent
+from shortlist._text import format_percent
 from shortlist.palette import LIGHT
 
 WIDTH, HEIGHT = 360, 240

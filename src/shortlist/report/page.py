@@ -24,6 +24,7 @@ from typing import Any
 
 from torch import Tensor
 
+from shortlist._progress import Progress
 from shortlist._store.files import write_text
 from shortlist.compare import RowReader, compare_groups
 from shortlist.palette import DARK, LIGHT
@@ -74,8 +75,6 @@ METHOD_SECTIONS: Mapping[str, Callable[[MethodView], Any]] = {
     "short_lists": measure_short_lists,
 }
 """What is said of each method, in order."""
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -178,17 +177,19 @@ class _Work:
         self.budget, self.progress, self.remarks, self.done = budget, progress, [], 0
         self.total = sum(len(experiment.methods) for experiment in experiments)
 
-    def finish(self, what: str) -> None:
+    def finish(self) -> None:
         """Tell that one more method is done."""
         self.done += 1
         if self.progress is not None:
-            self.progress(what, self.done, self.total)
+            self.progress("methods", self.done, self.total)
 
     def open_pictures(self, method: Group, target: Tensor) -> Pictures | None:
         """Open the pictures that go with the test rows of a method; without any, remark why."""
         if self.budget is None:
             return None
-        source, reason = open_pictures(method.runs[0], target, budget=self.budget, place=self.data)
+        source, reason = open_pictures(
+            method.runs[0], target, budget=self.budget, place=self.data, progress=self.progress
+        )
         if reason is not None:
             self.remarks.append(f"without pictures: {reason}")
         return source
@@ -225,7 +226,7 @@ def _measure_methods(number: int, experiment: Experiment, work: _Work, read: Row
             pictures = work.open_pictures(method, rows.target)
         view = MethodView(f"{number}-{place}", method, rows, pictures)
         parts.append(MethodPart(method.label, len(method.runs), _measure_sections(METHOD_SECTIONS, view)))
-        work.finish(method.label)
+        work.finish()
     if pictures is not None and pictures.refused:
         work.remarks.append(f"{count(pictures.refused, 'picture')} left out, to keep the page small")
     return parts

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from shortlist.metrics import Estimate, format_percent
+from shortlist._text import format_percent
+from shortlist.metrics import Estimate
 from shortlist.report.drawings import Plot
 
 

@@ -1,7 +1,7 @@
 """Make small pictures of rows that are embedded in the page, with what is known about each."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist._messages import one_line
+from shortlist._progress import Progress
 from shortlist.datasets import (
     About,
     ChangedSplit,
@@ -108,7 +109,7 @@ def open_pictures(
     *,
     budget: int = BUDGET,
     place: str | Path | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Pictures | None, str | None]:
     """Open the pictures of a run's data set; return None and the reason if there are none.
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from shortlist.metrics import format_percent
+from shortlist._text import format_percent
 from shortlist.report.drawings import FRAME, color_of, dash_of
 from shortlist.report.words import count
 

@@ -6,9 +6,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortlist.compare import ConfusedPair, RowReader, confused_pairs, easy_to_hard, size_histograms
-from shortlist.metrics import RowNumbers, topk_hits
-from shortlist.predictors import SetPredictor
+from shortlist.compare import (
+    ConfusedPair,
+    RowReader,
+    confused_pairs,
+    easy_to_hard,
+    size_histograms,
+    top_hits,
+)
+from shortlist.metrics import RowNumbers
 from shortlist.runs import Group, Run
 
 NUM_LISTS, NUM_PAIRS, NUM_CANDIDATES, NUM_EXAMPLES = 9, 8, 8, 3
@@ -90,9 +96,8 @@ def measure_method(method: Group, read: RowReader | None = None) -> MethodRows:
     guess, target = torch.cat([p.guess for p in passes]), torch.cat([p.target for p in passes])
     pairs = confused_pairs(guess, target, num_classes=len(table), limit=NUM_PAIRS)
     sizes = {name: torch.cat([p.sizes[name] for p in passes]) for name in names}
-    bounds = method.runs[0].recipe.evaluation.groups
     return MethodRows(
-        histograms={name: size_histograms(sizes[name], target, table, **bounds) for name in names},
+        histograms={name: size_histograms(sizes[name], target, run.class_groups) for name in names},
         pairs=pairs,
         pair_rows=[
             (_rows_taken_for(first, rows, *pair.classes), _rows_taken_for(first, rows, *pair.classes[::-1]))
@@ -102,27 +107,15 @@ def measure_method(method: Group, read: RowReader | None = None) -> MethodRows:
         predictors=names,
         target=every,
         counted=rows,
-        hits=_hits(first, len(table)),
+        hits={f"top-{k}": top_hits(first, k) for k in (1, 5) if k < len(table)} | dict(first.hits),
     )
-
-
-def _hits(numbers: RowNumbers, num_classes: int) -> dict[str, Tensor]:
-    ks = [k for k in (1, 5) if k < num_classes]
-    top = topk_hits(numbers.ranks, ks, ties="against")
-    return {f"top-{k}": top[:, i] for i, k in enumerate(ks)} | dict(numbers.hits)
 
 
 def _short_lists(run: Run, rows: Sequence[int], scores: Tensor, target: Tensor) -> list[ShortList]:
     """Make the lists of some rows from their scores (m, c) and the classes of all rows (n,)."""
-    predictors, chances = run.predictors, run.probabilities(scores)
+    sets, chances = run.sets(scores), run.probabilities(scores)
     return [
-        short_list(
-            scores[i],
-            row,
-            int(target[row]),
-            predictors,
-            probabilities=None if chances is None else chances[i],
-        )
+        short_list(scores[i], row, int(target[row]), sets[:, i], None if chances is None else chances[i])
         for i, row in enumerate(rows)
     ]
 
@@ -135,21 +128,16 @@ def short_list(
     scores: Tensor,
     row: int,
     true: int,
-    predictors: Mapping[str, SetPredictor],
-    *,
+    sets: Tensor,
     probabilities: Tensor | None,
+    *,
     limit: int = NUM_CANDIDATES,
 ) -> ShortList:
-    """Predict the sets of all predictors from the scores (c,) of one row; its probabilities are (c,)."""
-    sets = (
-        torch.stack([predictor(scores[None])[0] for predictor in predictors.values()])
-        if predictors
-        else (torch.zeros(0, len(scores), dtype=torch.bool))
-    )
+    """Make the list of a row from its scores (c,), the sets (p, c) of p predictors, probabilities (c,)."""
     order = scores.argsort(descending=True, stable=True)
     place = {index: number for number, index in enumerate(order.tolist(), start=1)}
     held = sets.any(0)
-    members = [index for index in order.tolist() if held[index]] if predictors else order[:NUM_FIRST].tolist()
+    members = [index for index in order.tolist() if held[index]] if len(sets) else order[:NUM_FIRST].tolist()
     shown = members[:limit]
     if true not in shown:
         shown = [*members[: limit - 1], true]

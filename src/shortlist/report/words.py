@@ -1,6 +1,7 @@
 """Write small texts of the page: numbers with nouns, metrics with intervals."""
 
-from shortlist.metrics import Estimate, format_percent
+from shortlist._text import format_percent
+from shortlist.metrics import Estimate
 from shortlist.report.parts import interval_ends
 
 

@@ -44,6 +44,11 @@ class Group:
         return aggregate([run.results for run in self.runs]).metrics
 
     @property
+    def recipe_hash(self) -> str:
+        """Digits that differ for methods whose recipes do, seeds apart."""
+        return recipe_hash(self.runs[0].recipe, seed=False)
+
+    @property
     def is_limit(self) -> bool:
         """Whether the scores are the data's own probabilities, which no method can beat."""
         return self.runs[0].is_limit

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist._checks import check_target
 from shortlist._row_facts import RowFacts
 from shortlist._store.files import check_regular
 from shortlist._store.json import read_json
 from shortlist._store.manifest import check_file, read_run_manifest
-from shortlist.class_table import ClassTable
-from shortlist.metrics import Results
+from shortlist.class_table import ClassTable, group_names
+from shortlist.metrics import Results, RowMeasurer, RowNumbers
 from shortlist.model import SavedModel
 from shortlist.predictors import SetPredictor
 from shortlist.recipes import (
@@ -153,6 +154,15 @@ class Run:
         return self.saved.class_table
 
     @property
+    def class_groups(self) -> dict[str, Tensor]:
+        """By name of a group of classes, which of them are in it, bool (c,); none without training counts."""
+        evaluation, table = self.recipe.evaluation, self.class_table
+        if not table.counts:
+            return {}
+        groups = table.groups(**evaluation.groups)
+        return {name: groups == number for number, name in enumerate(group_names(evaluation.count_bins))}
+
+    @property
     def head(self) -> str:
         """The head of the network to predict from."""
         return self.saved.description["head"]
@@ -162,10 +172,19 @@ class Run:
         """Map from the network's scores to those from which sets are made."""
         return self.saved.score_map
 
+    @property
+    def score_words(self) -> str:
+        """What the mapped scores mean, in a sentence."""
+        return self.score_map.words()
+
     @cached_property
     def predictors(self) -> Mapping[str, SetPredictor]:
         """The calibrated predictors, in the order of their names."""
         return dict(sorted(self.saved.predictors.items()))
+
+    def sets(self, scores: Tensor) -> Tensor:
+        """Return the sets (p, n, c) of all predictors, by name in order, from mapped scores (n, c)."""
+        return self.saved.sets(scores)
 
     @cached_property
     def results(self) -> Results:
@@ -265,6 +284,22 @@ class Run:
         score_map = self.score_map if score_map is None else score_map
         training = PriorRecord.training(self.class_table.class_counts)
         return lambda scores: None if score_map.now is None else score_map.converted(scores, priors=training)
+
+    def measure(
+        self,
+        part: str,
+        predictors: Mapping[str, SetPredictor] | None = None,
+        head: str | None = None,
+        score_map: ScoreMap | None = None,
+    ) -> RowNumbers:
+        """Measure the rows of a part, some at a time; the predictors are those of the model by default."""
+        (blocks, target), shown = self.score_blocks(part, head, score_map), self.shown(score_map)
+        check_target(target, torch.empty(blocks.shape, device="meta"), ignore_index=-100)
+        measurer, start = RowMeasurer(self.predictors if predictors is None else predictors, len(target)), 0
+        for scores in blocks:
+            measurer.add(scores, target[start : start + len(scores)], shown(scores))
+            start += len(scores)
+        return measurer.finish()
 
     def probabilities(self, scores: Tensor) -> Tensor | None:
         """Return the probabilities of mapped scores (n, c) that people see; ``None`` if there are none."""

@@ -9,16 +9,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from shortlist._progress import Progress
 from shortlist.datasets import LabelPairs, Split, Splits, evaluation_loader, facts_of
 from shortlist.metrics import Results, evaluate, measure_label_sets
 from shortlist.model import keep_rows, write_calibration, write_network
 from shortlist.models import class_norms, head_outputs, in_channels_last, predicted_sizes
-from shortlist.predictors import CalibrationRows, NoveltyDetector, SetPredictor, calibrate_highest
+from shortlist.predictors import CalibrationRows, NoveltyDetector, SetPredictor
 from shortlist.promise import Promise
 from shortlist.recipes import (
     Recipe,
-    also_used_for,
-    build_predictor,
+    calibrate_predictors,
     complete_recipe,
     declared_maps,
     loss_meaning,
@@ -28,7 +28,6 @@ from shortlist.recipes import (
 from shortlist.runs.cross_fit import fold_scores
 from shortlist.runs.features import means_and_features
 from shortlist.runs.folder import RunFolder
-from shortlist.runs.macro_check import warn_where_priors_hurt
 from shortlist.runs.network import best_state, description_of, last_stage
 from shortlist.runs.populations import run_populations
 from shortlist.runs.run import Run, RunError
@@ -36,8 +35,6 @@ from shortlist.runs.score_maps import complete_map, metric_of, normalized_map
 from shortlist.scores import ScoreMap
 
 _CHOSE = "chose the options"  # what rows do if a suite tunes by them
-
-Progress = Callable[[str, int, int], None]
 
 
 class _Calibration(NamedTuple):
@@ -118,7 +115,7 @@ def _score_batches(
 def make_model(
     folder: RunFolder, recipe: Recipe, data: Splits, network: nn.Module, *, test: bool = True
 ) -> None:
-    """Write the finished model of a run, and its results.
+    """Write the finished model of a run and its results: the run is finished then.
 
     The model is its network, what is calibrated on its validation scores, and what came of the promises on
     the test rows, which are measured before anything is written.
@@ -140,6 +137,7 @@ def make_model(
     write_calibration(run.model_path, *calibration, description=description, promises=promises)
     if results is not None:
         folder.save_results(results)
+    folder.set_state("finished", scores=calibration.score_map.words())
 
 
 def scored_parts(data: Splits) -> dict[str, Split]:
@@ -204,19 +202,7 @@ def _calibrate(run: Run, recipe: Recipe, network: nn.Module | None) -> _Calibrat
         head, score_map = wanted, _map_of_head(run, recipe, wanted, network)
     scores, target = run.load_scores(run.calibration_part, head)
     scores, class_table = score_map(scores), run.class_table
-    predictors = {}
-    for key, section in recipe.named_predictors.items():
-        make = partial(build_predictor, recipe, key, class_table, score_map)
-        if section.chooses_coverage:
-            predictor = calibrate_highest(lambda coverage, make=make: make(coverage=coverage), scores, target)
-        else:
-            predictor = make().calibrate(scores, target)
-        predictor(scores[:1])  # what cannot be used is not kept
-        if predictor.report is not None:
-            also = also_used_for(recipe, head, coverage=section.chooses_coverage)
-            predictor.report = replace(predictor.report, rows_also=also)
-        predictors[key] = predictor
-    warn_where_priors_hurt(recipe, predictors, scores, target, class_table, score_map)
+    predictors = calibrate_predictors(recipe, head, class_table, score_map, scores, target)
     novelty = _novelty(run, recipe, scores, target, network)
     return _Calibration(head, score_map, predictors, novelty, _kept_rows(run, head, score_map))
 
@@ -272,13 +258,11 @@ def evaluate_run(run: Run, part: str = "test") -> Results:
 
 def _measure(run: Run, recipe: Recipe, part: str, calibration: _Calibration) -> Results:
     """Compute the metrics of a calibration on a split of the data, with the coverage of its promises."""
-    scores, target = run.score_blocks(part, calibration.head, calibration.score_map)
     predictors = dict(sorted(calibration.predictors.items()))
     if run.info.get("tuned") and recipe.calibration.rows == "shared":
         _note_choice(predictors)
-    shown = run.shown(calibration.score_map)
-    options = recipe.evaluation.model_dump()
-    results = evaluate(scores, target, predictors, run.class_table, shown=shown, **options)
+    rows = run.measure(part, predictors, calibration.head, calibration.score_map)
+    results = evaluate(rows, None, predictors, run.class_table, **recipe.evaluation.model_dump())
     results = with_label_sets(run, recipe, part, results)
     if part != "test" or validation_is_test(recipe):
         return results.without_measured()

@@ -1,12 +1,9 @@
 """The tables of a suite: one line for each run that counts, and one for each grid point that was tried."""
 
-import csv
-import io
 import json
-from pathlib import Path
 from typing import Any
 
-from shortlist._store.files import replacing, write_text
+from shortlist._tables import write_columns, write_csv
 from shortlist.compare import Comparison, compare_groups
 from shortlist.recipes import recipe_hash
 from shortlist.runs import Group, Run, RunError, alike_runs, read_finished, why
@@ -61,33 +58,14 @@ def write_tables(state: SuiteState) -> None:
     """Write ``results.csv``, ``results.parquet`` and ``tuning.csv`` into the suite's folder."""
     rows = result_rows(state)
     if rows:
-        _write_csv(state.folder / "results.csv", rows, without="recipe")  # it would hide the metrics
-        _write_parquet(state.folder / "results.parquet", rows)
+        without = [{key: row[key] for key in row if key != "recipe"} for row in rows]  # it hides the metrics
+        write_csv(state.folder / "results.csv", without)
+        names = dict.fromkeys(key for row in rows for key in row)
+        columns = {name: [row.get(name) for row in rows] for name in names}
+        write_columns(state.folder / "results.parquet", columns)
     tuning = tuning_rows(state)
     if tuning:
-        _write_csv(state.folder / "tuning.csv", tuning)
-
-
-def _columns(rows: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(key for row in rows for key in row))
-
-
-def _write_csv(path: Path, rows: list[dict[str, Any]], *, without: str | None = None) -> None:
-    text = io.StringIO()
-    columns = [column for column in _columns(rows) if column != without]
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, text.getvalue())
-
-
-def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    table = pa.table({column: [row.get(column) for row in rows] for column in _columns(rows)})
-    with replacing(path) as temporary:
-        parquet.write_table(table, temporary)
+        write_csv(state.folder / "tuning.csv", tuning)
 
 
 def compare_suite(state: SuiteState, metrics: list[str] | None = None) -> dict[tuple[str, ...], Comparison]:

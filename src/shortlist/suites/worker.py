@@ -94,7 +94,7 @@ def _make(task: Task, folder: Path, tell: Tell | None) -> None:
         return
     last = [0.0]
 
-    def note(what: str, done: int, total: int, _: dict[str, float]) -> None:
+    def note(what: str, done: int, total: int, *_: object) -> None:
         now = time.monotonic()
         if tell is not None and what == "training" and now - last[0] > 0.3:
             last[0] = now
@@ -188,10 +188,9 @@ def validation_results(path: Path) -> Results:
         run = folder.read()
         with suppress(ValueError, OSError):  # not there, or not whole
             return run.results_of("val")
-        (scores, target), predictors, table = run.score_blocks("val"), run.predictors, run.class_table
-        # intervals are not shown here
-        options = run.recipe.evaluation.model_dump()
-        results = evaluate(scores, target, predictors, table, num_resamples=0, shown=run.shown(), **options)
+        # nobody looks at intervals here
+        options: Any = run.recipe.evaluation.model_dump() | {"num_resamples": 0}
+        results = evaluate(run.measure("val"), None, run.predictors, run.class_table, **options)
         results = with_label_sets(run, run.recipe, "val", results).without_measured()
         folder.save_results(results, "val")
         return results

@@ -1,8 +1,6 @@
 """Callbacks of the training: metrics on disk, complete checkpoints, progress."""
 
-import csv
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -13,7 +11,9 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
-from shortlist._store.files import replacing, write_text
+from shortlist._progress import Progress
+from shortlist._store.files import replacing
+from shortlist._tables import write_csv
 
 _SECONDS = "seconds"
 
@@ -162,12 +162,7 @@ class EpochMetrics(pl.Callback):
 
 def write_lines(path: Path, lines: Sequence[Mapping[str, float]]) -> None:
     """Write a line for each epoch, with a column for each metric but the seconds."""
-    text = io.StringIO()
-    columns = list(dict.fromkeys(key for line in lines for key in line if key != _SECONDS))
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    write_text(path, text.getvalue())
+    write_csv(path, [{key: line[key] for key in line if key != _SECONDS} for line in lines])
 
 
 def epoch_seconds(checkpoint: Mapping[str, Any]) -> list[float]:
@@ -184,8 +179,8 @@ class EpochProgress(pl.Callback):
     end of an epoch has its metrics, the last of all too.
     """
 
-    def __init__(self, progress: Callable[[int, int, dict[str, float]], None]) -> None:
-        self.progress = progress
+    def __init__(self, title: str, progress: Progress) -> None:
+        self.title, self.progress = title, progress
         self.metrics: dict[str, float] = {}
 
     def on_train_batch_end(
@@ -215,4 +210,4 @@ class EpochProgress(pl.Callback):
     def _tell(self, trainer: pl.Trainer, done: int, epoch: int | None = None) -> None:
         epochs = {"epoch": trainer.current_epoch + 1 if epoch is None else epoch}
         epochs["epochs"] = trainer.max_epochs or 1
-        self.progress(done, int(trainer.estimated_stepping_batches), epochs | self.metrics)
+        self.progress(self.title, done, int(trainer.estimated_stepping_batches), epochs | self.metrics)

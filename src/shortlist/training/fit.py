@@ -1,10 +1,10 @@
 """Run a recipe: train, keep the best epoch, score, calibrate, evaluate."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from shortlist._progress import Progress
 from shortlist.datasets import Splits
 from shortlist.recipes import Parts, Recipe, build_model, build_parts, check_code, moved, prepare_second_stage
 from shortlist.runs import (
@@ -22,7 +22,7 @@ from shortlist.training.callbacks import epoch_seconds
 from shortlist.training.module import SetClassifier
 from shortlist.training.processes import connected, decided_by_first, is_first_process, is_torchrun, uses_cuda
 from shortlist.training.remake import find_lost, prepare_remake
-from shortlist.training.stage import SECOND_STAGE, Progress, first_stage, run_stage
+from shortlist.training.stage import SECOND_STAGE, first_stage, run_stage
 
 _PATIENCE = 120.0  # seconds after which even a shared file system knows that a process is gone
 
@@ -42,7 +42,8 @@ def train(
         folder: Run folder to make; it must not exist. It is removed again if the run fails before the first
             epoch ends, since there is nothing to resume. Under torchrun, which gives the same command again
             after it has lost a process, a run of the same recipe goes on.
-        progress: Function that is called with (what, done, of how many, metrics) as the run proceeds.
+        progress: Function that is called with (what, done, of how many) as the run proceeds, and with the
+            metrics so far while it trains.
         test: Whether to evaluate the test rows; their scores are saved in any case.
         allow_code: Whether to run code that the recipe names (a network or a logger by
             ``package.module:function``); see ``SECURITY.md``. Code that the user's settings trust always may.
@@ -99,7 +100,7 @@ def resume(
 def _follow(run: RunFolder, recipe: Recipe, progress: Progress | None) -> Run:
     """Join the first process in the training, if that is not over yet."""
     if decided_by_first(lambda: not (run.path / "run.json").is_file() or run.state == "started"):
-        _fit(run, recipe, build_parts(recipe, progress=_plain(progress)), progress)
+        _fit(run, recipe, build_parts(recipe, progress=progress), progress)
     return run.read()
 
 
@@ -110,7 +111,7 @@ def _check_data(recipe: Recipe, folder: str | Path, progress: Progress | None) -
         ValueError: If there is something wrong with the data too.
     """
     try:
-        build_parts(recipe, pretrained=False, progress=_plain(progress))
+        build_parts(recipe, pretrained=False, progress=progress)
     except (ValueError, OSError) as error:
         both = f"{str(error).rstrip('.')}. Besides, {folder} exists: choose another --out"
         raise ValueError(both) from error
@@ -123,7 +124,7 @@ def _proceed(run: RunFolder, recipe: Recipe, progress: Progress | None, test: bo
         lost = find_lost(run) if run.state == "finished" else []
         if run.state == "finished" and not lost:
             return run.read()
-        parts = build_parts(recipe, pretrained=begun, progress=_plain(progress))
+        parts = build_parts(recipe, pretrained=begun, progress=progress)
         if lost:  # only now: without the data nothing could be made again
             prepare_remake(run)
         else:
@@ -167,11 +168,5 @@ def _finish(run: RunFolder, recipe: Recipe, data: Splits, progress: Progress | N
     network = load_network(run.read(), allow_code=True)
     if uses_cuda(recipe):
         network.cuda()
-    score_run(run, recipe, data, network, progress=_plain(progress))
+    score_run(run, recipe, data, network, progress=progress)
     make_model(run, recipe, data, network.cpu(), test=test)
-    run.set_state("finished", scores=run.read().score_map.words())
-
-
-def _plain(progress: Progress | None) -> Callable[[str, int, int], None] | None:
-    """Return a progress function for what has no metrics."""
-    return None if progress is None else lambda what, done, total: progress(what, done, total, {})

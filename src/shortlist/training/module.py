@@ -5,15 +5,13 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from shortlist.datasets import DeferredReweighting, training_rows
 from shortlist.losses import call_loss
-from shortlist.metrics import average_rows
+from shortlist.metrics import AverageKAccuracy
 from shortlist.metrics.modules import TopKAccuracy
-from shortlist.models import head_scores, in_channels_last
-from shortlist.predictors import AverageK
+from shortlist.models import in_channels_last
 from shortlist.priors import class_balanced_weights
 from shortlist.recipes import Parts, Recipe, annealed_options, build_optimizer, learning_rate_factor
 from shortlist.runs import check_not_diverged
@@ -28,9 +26,8 @@ class SetClassifier(pl.LightningModule):
         super().__init__()
         data, loss = parts.data, parts.loss
         self.recipe, self.model, self.loss, self._lr = recipe, parts.network, loss, lr
-        self._head, self.score_map = parts.head, parts.score_map
+        self._measured_scores = parts.measured_scores
         class_counts = data.class_table.class_counts
-        self._val_rows = max(1, len(data.val))
         self.steps_per_epoch = max(1, len(training_rows(data.train)) // recipe.batch_size)
         self.register_buffer("class_counts", class_counts, persistent=False)
         metric = recipe.selection.metric
@@ -43,14 +40,13 @@ class SetClassifier(pl.LightningModule):
         self.topk = TopKAccuracy(
             num_classes=len(class_counts), k=[k for k in numbers if k <= len(class_counts)]
         )
-        self.average_sizes = {name: float(name[7:]) for name in re.findall(r"average[\d.]+", metric)}
-        self._average: dict[str, AverageK] = {}
+        sizes = {name: float(name[7:]) for name in re.findall(r"average[\d.]+", metric)}
+        self._average = AverageKAccuracy(sizes, num_classes=len(class_counts), max_rows=max(1, len(data.val)))
         self._reweighting = None
         if recipe.reweighting is not None:
             beta, after = recipe.reweighting.beta, recipe.reweighting.after
             weights = class_balanced_weights(class_counts, beta=beta, zero_counts="floor")
             self._reweighting = DeferredReweighting(loss, weights=weights, start_epoch=after)
-        self._true: list[Tensor] = []
 
     def forward(self, inputs: Tensor) -> Any:
         """Return the output of the network."""
@@ -76,23 +72,16 @@ class SetClassifier(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Reset the metrics of the epoch before."""
-        rows = self._val_rows  # whatever their order, the threshold is exact
-        self._average = {name: AverageK(k, max_rows=rows) for name, k in self.average_sizes.items()}
-        self._true = []
+        self._average.reset()
 
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> None:
         """Add a batch to the metrics."""
         inputs, target, _rows = batch
-        scores = self.score_map(head_scores(self(inputs), self._head))
+        scores = self._measured_scores(self(inputs))
         self.topk.update(scores, target)
-        counted = target != -100
-        if self._average and bool(counted.any()):
-            scores, target = scores[counted], target[counted]
-            check_not_diverged(scores)
-            for predictor in self._average.values():
-                predictor.update(scores)
-            chance = scores.softmax(1).gather(1, target[:, None]).squeeze(1)
-            self._true.append(torch.stack([chance.double(), target.double()], 1).cpu())
+        if self._average.sizes:
+            check_not_diverged(scores[target != -100])
+            self._average.update(scores, target)
 
     def on_validation_epoch_end(self) -> None:
         """Log the metrics."""
@@ -100,30 +89,8 @@ class SetClassifier(pl.LightningModule):
         self.topk.reset()
         names = [name for name in metrics if re.fullmatch(r"(macro_)?top\d+", name)]
         logged = {f"val_{name}": metrics[name].float() for name in names}
-        logged |= self._average_metrics()
+        logged |= {f"val_{name}": value.float() for name, value in self._average.compute().items()}
         self.log_dict(logged, prog_bar=False, rank_zero_only=False, sync_dist=False)
-
-    def _average_metrics(self) -> dict[str, Tensor]:
-        """Compute the average-k accuracy on the validation rows, with thresholds from their own scores."""
-        if not self._average:
-            return {}
-        true = torch.cat(self._true) if self._true else torch.zeros(0, 2, dtype=torch.float64)
-        collected = [(self._average, true)]
-        if dist.is_initialized():
-            collected = [collected[0]] * dist.get_world_size()
-            dist.all_gather_object(collected, (self._average, true))
-        true = torch.cat([part for _, part in collected])
-        chance, target = true[:, 0], true[:, 1].long()
-        metrics = {}
-        for name in self.average_sizes:
-            first, *others = [predictors[name] for predictors, _ in collected]
-            for other in others:
-                first.merge(other)
-            hits, classes = chance >= first.finish().threshold, len(self.class_counts)
-            metrics[f"val_{name}"] = average_rows(hits, target, num_classes=classes).float()
-            of_classes = average_rows(hits, target, num_classes=classes, average="macro")
-            metrics[f"val_macro_{name}"] = of_classes.float()
-        return metrics
 
     def configure_optimizers(self) -> Any:
         """Return the optimizer, and a learning rate that depends on the step."""

@@ -13,6 +13,7 @@ from lightning.pytorch import loggers
 from lightning.pytorch.callbacks import TQDMProgressBar
 
 from shortlist._named_code import find_code
+from shortlist._progress import Progress
 from shortlist.datasets import Splits, evaluation_loader, training_loader, training_rows
 from shortlist.recipes import Recipe
 from shortlist.runs import RunFolder, read_checkpoint, watched_metric
@@ -27,9 +28,6 @@ from shortlist.training.callbacks import (
 )
 from shortlist.training.module import SetClassifier
 from shortlist.training.processes import same_everywhere, uses_cuda
-
-Progress = Callable[[str, int, int, dict[str, float]], None]
-"""Called with what is done, how far, of how much, and the metrics so far."""
 
 # what Lightning says about choices that are made here on purpose
 _NOT_OF_INTEREST = (
@@ -124,7 +122,7 @@ def _callbacks(stage: Stage, run: RunFolder, recipe: Recipe, progress: Progress 
         callbacks.append(Patience(recipe.selection.patience, monitor=monitor, mode=mode))
     if progress is None:
         return [*callbacks, TQDMProgressBar()]
-    return [*callbacks, EpochProgress(lambda done, total, now: progress(stage.title, done, total, now))]
+    return [*callbacks, EpochProgress(stage.title, progress)]
 
 
 def _trainer(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shortlist._progress import Progress
 from shortlist.class_table import ClassTable
 from shortlist.datasets.glyphs.counts import held_out_sizes, long_tail_counts
 from shortlist.datasets.glyphs.faces import Face
@@ -18,7 +19,7 @@ from shortlist.datasets.glyphs.groups import (
     script,
     shared_drawings,
 )
-from shortlist.datasets.glyphs.render import Plan, Progress, further_photos, make_plan, map_tasks, render
+from shortlist.datasets.glyphs.render import Plan, further_photos, make_plan, map_tasks, render
 from shortlist.datasets.glyphs.trace import Traces, find_bad, trace_face
 
 PARTS = ("train", "val", "test")

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_count
+from shortlist._progress import Progress
 from shortlist._row_facts import RowFacts
 from shortlist.datasets.splits import Splits, TensorSplit
 
 MEAN, STD = 47.0, 39.0  # of the training pixels of the default set, rounded
 
 Transform = Callable[[Tensor], Tensor]
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,9 +9,8 @@ from multiprocessing import get_context
 import numpy as np
 from numpy.typing import NDArray
 
+from shortlist._progress import Progress
 from shortlist.datasets.glyphs.trace import BASELINE, SIDE, SIZES, load_font
-
-Progress = Callable[[str, int, int], None]
 
 MOST_SHIFT = 2.0  # pixels
 MOST_ROTATION = 6.0  # degrees

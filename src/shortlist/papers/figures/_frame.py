@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shortlist._progress import Progress
 from shortlist._store.files import replacing, write_text
 from shortlist._store.json import strict_json
 
@@ -20,9 +21,6 @@ T = TypeVar("T")
 
 Numbers = dict[str, Any]
 """Plain values: what JSON can hold."""
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how many steps are done, and how many there are."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def _sizes(run: Run, name: str) -> Sizes:
         raise RunError(f"{run.path} has no predictor {name}, only {', '.join(predictors) or 'none'}")
     scores, target = mapped_scores(run, "test")
     sizes = predictors[name](scores).sum(1)
-    return Sizes(size_histograms(sizes, target, run.class_table, **run.recipe.evaluation.groups))
+    return Sizes(size_histograms(sizes, target, run.class_groups))
 
 
 def _of_method(method: MethodRuns[Sizes], bins: Sequence[tuple[int, int]]) -> Numbers:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from shortlist._text import format_percent, format_points
 from shortlist.compare import Best
-from shortlist.metrics import format_percent, format_points, is_share
+from shortlist.metrics import is_share
 from shortlist.report.columns import group_columns, method_table, score_columns
 from shortlist.report.drawings import Plot, Series, describe, line_plot
 from shortlist.report.parts import Cell, Drawing, Sign, Table

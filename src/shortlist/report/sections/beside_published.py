@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from shortlist._text import format_points
 from shortlist.compare import paired_t_test
-from shortlist.metrics import Estimate, format_points, mean_with_interval
+from shortlist.metrics import Estimate, mean_with_interval
 from shortlist.papers import PublishedValue, find_published
 from shortlist.report.parts import Cell, Table, metric_cell
 from shortlist.report.views import ExperimentView

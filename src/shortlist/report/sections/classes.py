@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shortlist.metrics import format_percent
+from shortlist._text import format_percent
 from shortlist.report.parts import Table
 from shortlist.report.views import MethodView
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shortlist._text import format_percent
 from shortlist.compare import ConfusedPair
-from shortlist.metrics import format_percent
 from shortlist.report.parts import Table
 from shortlist.report.pictures import Picture, Pictures
 from shortlist.report.views import MethodView

@@ -1,7 +1,7 @@
 """Coverage of classes against how many training rows they have."""
 
+from shortlist._text import format_percent
 from shortlist.compare import bin_labels, coverage_by_frequency, frequency_edges
-from shortlist.metrics import format_percent
 from shortlist.report.drawings import Series, describe, line_plot
 from shortlist.report.parts import Drawing, Sign, Table
 from shortlist.report.views import MethodView

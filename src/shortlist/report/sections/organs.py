@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from shortlist.metrics import clopper_pearson, format_percent
+from shortlist._text import format_percent
+from shortlist.metrics import clopper_pearson
 from shortlist.report.parts import Cell, Table
 from shortlist.report.views import MethodView
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shortlist.metrics import ListNumbers, PopulationNumbers, PopulationResults, format_percent
+from shortlist._text import format_percent
+from shortlist.metrics import ListNumbers, PopulationNumbers, PopulationResults
 from shortlist.report.drawings import Series, describe, line_plot
 from shortlist.report.parts import Drawing, Sign, Table, metric_cell
 from shortlist.report.views import MethodView

@@ -1,7 +1,7 @@
 """How often the first guess is right, against how sure it is."""
 
+from shortlist._text import format_percent
 from shortlist.compare import pool_reliability
-from shortlist.metrics import format_percent
 from shortlist.report.drawings import Series, describe, line_plot
 from shortlist.report.parts import Drawing, Table
 from shortlist.report.views import MethodView

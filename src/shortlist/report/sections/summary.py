@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from shortlist._text import format_percent, format_points
 from shortlist.compare import Best, kept_words, promises_of, shared_promise
-from shortlist.metrics import format_percent, format_points
 from shortlist.promise import Promise
 from shortlist.recipes import PredictorSection
 from shortlist.report.views import ExperimentView

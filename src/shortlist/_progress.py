@@ -1,0 +1,123 @@
+"""Progress of long work: one kind of function that is told of it, and one that shows it on a terminal."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+Progress = Callable[..., None]
+"""Called with the name of a task, how much of it is done and in all; while a network trains also with the
+metrics so far."""
+
+_FIRST_ESTIMATE = 5.0  # seconds after which the time left is told
+
+
+@contextmanager
+def progress_report(*, only_bars: bool = False) -> Iterator[Progress]:
+    """Show one progress bar for each task, or a plain line now and then if stderr is not a terminal.
+
+    What it gives is called with the task, how much is done and in all, and perhaps metrics. With
+    ``only_bars`` there are no such lines: stderr stays empty for scripts.
+    """
+    from rich import progress
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(bar_width=24),
+        progress.TextColumn("{task.percentage:>3.0f}%"),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("[dim]{task.fields[metrics]}"),
+    )
+    bars = progress.Progress(*columns, console=console, disable=not console.is_terminal)
+    tasks: dict[str, progress.TaskID] = {}
+    lines = _ProgressLines()
+
+    def report(label: str, done: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
+        text = _words_for_metrics(metrics or {})
+        if not console.is_terminal:
+            if not only_bars:
+                lines.tell(label, done, total, text)
+            return
+        bars.start()  # at the first call: its thread starts after the workers' processes
+        if label not in tasks:
+            tasks[label] = bars.add_task(label, total=total, metrics="")
+        bars.update(tasks[label], completed=done, total=total, metrics=text)
+
+    try:
+        yield report
+    finally:
+        bars.stop()
+
+
+class _ProgressLines:
+    """The lines about each task for a pipe: one for each tenth, and one as soon as the time left is known."""
+
+    def __init__(self) -> None:
+        self._starts: dict[str, tuple[float, int]] = {}
+        self._tenths: dict[str, int] = {}
+        self._estimated: set[str] = set()
+
+    def tell(self, label: str, done: int, total: int, text: str) -> None:
+        if not total:
+            return
+        now = time.monotonic()
+        begun, first = self._starts.setdefault(label, (now, done))
+        tenth = (10 * done) // total
+        soon = label not in self._estimated and done > first and now - begun >= _FIRST_ESTIMATE
+        if not soon and tenth <= self._tenths.get(label, -1):
+            return
+        self._tenths[label] = tenth
+        if done > first:
+            self._estimated.add(label)
+        rest = _time_left(now - begun, done - first, total - done)
+        said = (f"{label}: {100 * done // total} %", rest, text)
+        print("; ".join(part for part in said if part), file=sys.stderr, flush=True)
+
+
+def _words_for_metrics(metrics: Mapping[str, float]) -> str:
+    """Say the epoch, the loss, what was measured on the validation rows in percent, and after which epoch.
+
+    Example:
+        >>> found = {"epochs": 9, "train_loss": 1.5, "loss_epoch": 2, "val_top1": 0.5, "measured_epoch": 2}
+        >>> _words_for_metrics({"epoch": 2, **found})
+        'epoch 2 of 9, loss 1.5; on validation rows: top1 50.0'
+        >>> _words_for_metrics({"epoch": 3, **found})  # in the middle of the third
+        'epoch 3 of 9, loss 1.5 in epoch 2; on validation rows after epoch 2: top1 50.0'
+    """
+
+    def if_earlier(word: str, key: str) -> str:
+        epoch = metrics.get(key, metrics.get("epoch"))
+        return "" if epoch == metrics.get("epoch") else f" {word} epoch {epoch:.0f}"
+
+    words = []
+    if "epoch" in metrics:
+        words.append(f"epoch {metrics['epoch']:.0f} of {metrics['epochs']:.0f}")
+    if "train_loss" in metrics:
+        words.append(f"loss {metrics['train_loss']:.4g}{if_earlier('in', 'loss_epoch')}")
+    measured = {name: value for name, value in metrics.items() if name.startswith("val_")}
+    shown = ", ".join(f"{name.removeprefix('val_')} {100 * v:.1f}" for name, v in measured.items())
+    parts = (
+        ", ".join(words),
+        f"on validation rows{if_earlier('after', 'measured_epoch')}: {shown}" if shown else "",
+    )
+    return "; ".join(part for part in parts if part)
+
+
+def _time_left(seconds: float, done: int, left: int) -> str:
+    """Say how long the rest will take, from how long a part took; nothing where there is none of either.
+
+    Example:
+        >>> _time_left(10.0, 5, 40), _time_left(3.0, 1, 30), _time_left(9.0, 1, 1000), _time_left(1.0, 5, 0)
+        ('1 min 20 s left', '1 min 30 s left', '2 h 30 min left', '')
+    """
+    if done <= 0 or left <= 0:
+        return ""
+    rest = round(seconds / done * left)
+    if rest < 60:
+        return f"{rest} s left"
+    if rest < 3600:
+        return f"{rest // 60} min {rest % 60} s left"
+    return f"{rest // 3600} h {rest % 3600 // 60} min left"
