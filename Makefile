@@ -74,6 +74,7 @@ bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
 	$(BIN)/python benchmarks/growth.py --rows 1000 --spreads 3
 	$(BIN)/python benchmarks/votes.py
 	$(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/places.py
 	$(BIN)/python benchmarks/score.py --ray
 	$(BIN)/python benchmarks/sizing.py
 	$(BIN)/python benchmarks/embed.py

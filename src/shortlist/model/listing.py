@@ -7,6 +7,7 @@ from typing import NamedTuple, overload
 import torch
 from torch import Tensor
 
+from shortlist._recent import Recent
 from shortlist.class_table import ClassTable
 from shortlist.model.choice import Choice
 from shortlist.model.populations import Populations
@@ -27,6 +28,8 @@ from shortlist.predictors import (
 )
 from shortlist.promise import Promise
 from shortlist.scores import PriorRecord
+
+_OFFSETS = 64  # places whose classes are remembered
 
 
 class Novelty(NamedTuple):
@@ -117,6 +120,7 @@ class Lister:
         self.resolve = Resolver(
             classes, predictors, promises, self.populations, knows_priors=priors is not None
         )
+        self._offsets: Recent[list[Tensor]] = Recent(_OFFSETS)
         self._trees = {
             name: predictor.taxonomy
             for name, predictor in predictors.items()
@@ -151,11 +155,10 @@ class Lister:
         values = None if population is None else population.values(scores)
         if choice.photos > 1:
             scores = scores.log_softmax(1).unflatten(0, (-1, choice.photos)).mean(1)
-        importance, frequency = self.populations.weights(maker)
-        here, order = self._at(scores, frequency), self._at(scores, importance)
-        probabilities = None if self._probabilities is None else self._probabilities(scores)
-        if frequency is not None and probabilities is not None:
-            probabilities = here.softmax(1)
+        here, order = self._at(scores, maker)
+        probabilities = None
+        if self._probabilities is not None:
+            probabilities = self._probabilities(scores) if maker.place is None else here.softmax(1)
         sets = self._sets(here, order, maker, population, values) & (order > -torch.inf)
         listed = to_lists(
             sets,
@@ -177,13 +180,24 @@ class Lister:
             )
         ]
 
-    def _at(self, scores: Tensor, weights: Tensor | None) -> Tensor:
-        """Return the scores where classes have these weights (c,), -inf for those without; or as they are."""
+    def _at(self, scores: Tensor, maker: Choice) -> tuple[Tensor, Tensor]:
+        """Return the scores at the place of a choice, and those by which lists are ordered."""
+        if maker.place is None and not maker.macro:
+            return scores, scores
+        key = (maker.place, maker.macro, scores.dtype, scores.device)
+        frequency, importance = self._offsets.get(
+            key, lambda: [self._offset(weights, scores) for weights in self.populations.weights(maker)[::-1]]
+        )
+        here = scores if maker.place is None else scores + frequency
+        return here, scores + importance if maker.macro else here
+
+    def _offset(self, weights: Tensor | None, scores: Tensor) -> Tensor:
+        """Return what turns scores into those where classes have these weights (c,), by addition."""
         if weights is None:
-            return scores
+            return scores.new_zeros(scores.shape[1])
         if self._priors is None:
-            return scores.masked_fill((weights == 0).to(scores.device), -torch.inf)
-        return scores + place_offset(weights, self._priors).to(scores)
+            return torch.zeros_like(weights).masked_fill(weights == 0, -torch.inf).to(scores)
+        return place_offset(weights, self._priors).to(scores)
 
     def _sets(
         self, here: Tensor, order: Tensor, maker: Choice, population: Population | None, values: Values | None
