@@ -240,7 +240,7 @@ def test_bad_places_are_refused_when_the_server_starts(tmp_path, files_, words):
 def test_names_without_a_class_are_counted_and_listed_at_the_start(start, trees, caplog):
     with caplog.at_level(logging.WARNING, "shortlist.serve"):
         start(made=trees, places=[Place({"q1": 1, "yeti": 1, "elf": 2}, "park")])
-    assert "place park: 2 names are no class of the model: yeti, elf" in caplog.text
+    assert "place park: names that are no class of the model: 2 (yeti, elf)" in caplog.text
 
 
 def test_a_place_follows_the_classes_of_each_model(start):

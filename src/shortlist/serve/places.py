@@ -78,7 +78,9 @@ class ServedPlaces:
         for place, match in self._places.values():
             if match.unknown:
                 count, names = len(match.unknown), examples([name[:80] for name in match.unknown], limit=20)
-                _LOG.warning("place %s: %d names are no class of the model: %s", place.name, count, names)
+                _LOG.warning(
+                    "place %s: names that are no class of the model: %d (%s)", place.name, count, names
+                )
         self._inline = lru_cache(maxsize=64)(Place.of)  # of values that clients choose
 
     def __iter__(self) -> Iterator[tuple[Place, PlaceMatch]]:
