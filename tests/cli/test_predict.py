@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 from shortlist import ClassTable, Model, Preprocessing
 from shortlist.cli import app
 from shortlist.models.spec import NetworkSpec, build_network
-from shortlist.predictors import AverageK, Conformal, NoveltyDetector, TopK
+from shortlist.predictors import AverageK, CalibrationRows, Conformal, NoveltyDetector, TopK
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.sentences import promise_words
 
@@ -206,7 +207,7 @@ def test_an_empty_list_is_a_list(tmp_path, of_embeddings):
     parts = {"spec": model.spec, "score_map": model.score_map, "predictors": sets}
     Model.from_parts(model.network, model.classes, **parts).save(tmp_path / "model")
     np.savez(tmp_path / "rows.npz", scores=np.zeros((2, 4), dtype="float32"))
-    assert "rows.npz:1: 0 classes" in predict(tmp_path / "model", tmp_path / "rows.npz").stdout
+    assert "rows.npz:1: no class is sure enough" in predict(tmp_path / "model", tmp_path / "rows.npz").stdout
 
 
 def test_without_a_name_the_predictor_with_a_promise_is_used_and_named(tmp_path):
@@ -301,3 +302,82 @@ def test_a_file_that_is_replaced_is_named(of_embeddings, tmp_path):
     first = out.read_text()
     out.write_text("other")
     assert replaced in predict(*words).stdout and out.read_text() == first
+
+
+def place_sets(log_p, target, new, priors, weights, coverage):
+    """Section 1 of places, by loops: the posterior at the place, and thresholds of weighted rows by class."""
+
+    def posterior(rows):
+        at_place = np.exp(rows) * weights / priors
+        return at_place / at_place.sum(1, keepdims=True)
+
+    counts = np.bincount(target, minlength=len(weights))
+    share = np.where(counts > 0, weights, 0)
+    share = share / share.sum()
+    scores = 1 - posterior(log_p)[np.arange(len(target)), target]
+    row_weights = share[target] / counts[target]
+    thresholds = np.zeros(len(weights))
+    for index in np.flatnonzero(weights):
+        level = coverage + share[index] / counts[index] - 1e-12
+        heavy = [score for score in np.sort(scores) if row_weights[scores <= score].sum() >= level]
+        thresholds[index] = heavy[0] if heavy else np.inf
+    return (1 - posterior(new) <= thresholds) & (weights > 0)
+
+
+@pytest.fixture(scope="module")
+def with_rows(tmp_path_factory):
+    """A model of four classes with calibration rows in float64, and these rows."""
+    generator = torch.Generator().manual_seed(1)
+    table = ClassTable(names=NAMES, counts=(60, 30, 10, 20))
+    priors = PriorRecord.training(table.class_counts)
+    target = torch.arange(200) % 4
+    scores = 2.0 * torch.nn.functional.one_hot(target, 4) + torch.randn(200, 4, generator=generator)
+    rows = CalibrationRows.of_rows(scores.double(), target, priors=priors.priors, dtype=torch.float64)
+    spec = NetworkSpec(name="linear", num_classes=4, input_shape=(4,))
+    parts = {"score_map": ScoreMap(4, contains=priors), "predictors": {"top2": TopK(2)}, "spec": spec}
+    folder = tmp_path_factory.mktemp("model") / "model"
+    Model.from_parts(build_network(spec), table, calibration_rows=rows, **parts).save(folder)
+    return folder, scores.double().log_softmax(1).numpy(), target.numpy(), np.array([60, 30, 10, 20]) / 120
+
+
+def test_lists_are_made_for_a_place(with_rows, tmp_path):
+    folder, log_p, target, priors = with_rows
+    new = np.random.default_rng(2).normal(size=(60, 4))
+    np.savez(tmp_path / "new.npz", scores=new.astype("float32"))
+    (tmp_path / "garden.csv").write_text("id,weight\nbirch,3\nash,1\nyeti,2\n")
+    made = predict(
+        folder, tmp_path / "new.npz", "--coverage", 0.8, "--place", tmp_path / "garden.csv", "--json"
+    )
+    lists = [json.loads(line) for line in made.stdout.splitlines()]
+    sets = [{c["name"] for c in each["candidates"] if c["in_set"]} for each in lists]
+    weights = np.array([0.0, 0.0, 0.75, 0.25])
+    expected = place_sets(log_p, target, new - new.max(), priors, weights, 0.8)
+    assert sets == [{NAMES[index] for index in np.flatnonzero(row)} for row in expected]
+    assert {frozenset(each) for each in sets} >= {frozenset({"birch"}), frozenset({"ash"})}
+    assert "1 of the names in the place are no class of the model: yeti" in made.stderr
+    assert "80" in made.stderr and "garden" in made.stderr
+
+
+def test_no_list_is_empty_on_the_screen(with_rows, tmp_path):
+    np.savez(tmp_path / "new.npz", scores=np.zeros((3, 4), dtype="float32"))
+    text = predict(with_rows[0], tmp_path / "new.npz", "--coverage", 0.05).stdout
+    assert text.count("no class is sure enough") == 3 and text.count("(unsure)") == 3
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--group", "leaf"), "--group must be COLUMN=VALUE, such as organ=leaf, got 'leaf'"),
+        (("--group", "organ=leaf"), "group must be of a column of the calibration rows"),
+        (("--coverage", "1.5"), "coverage must be .* got 1.5"),
+        (("--coverage", "0.9", "--average", "2"), "at most one of .* got"),
+        (("--place", "yeti.csv"), "yeti"),
+    ],
+)
+def test_a_choice_that_cannot_be_made_is_refused(with_rows, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    np.savez("new.npz", scores=np.zeros((3, 4), dtype="float32"))
+    (tmp_path / "yeti.csv").write_text("yeti\n")
+    result = CliRunner().invoke(app, ["predict", str(with_rows[0]), "new.npz", *words])
+    assert isinstance(result.exception, ValueError) and re.search(message, str(result.exception)), result

@@ -216,7 +216,7 @@ def test_predict_says_what_is_wrong_and_leaves_no_file(trained, pictures, tmp_pa
         ((pictures.path, __file__, "-o", tmp_path / "a.txt"), "got 'a.txt'"),
         (
             (trained.path, "x.npz", "-o", tmp_path / "a.csv", "--predictor", "top9"),
-            "--predictor must be one of",
+            "predictor must be one of top2,",
         ),
     ):
         result = invoke("predict", *words)

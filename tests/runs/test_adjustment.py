@@ -96,7 +96,7 @@ def test_predict_agrees_with_the_results(tmp_path):
     scores, target = run.load_scores("test")
     save_file({"scores": scores}, tmp_path / "new.safetensors")
     predict_files(
-        Model.load(run.path), [tmp_path / "new.safetensors"], tmp_path / "lists.jsonl", predictor="average2"
+        Model.load(run.path), [tmp_path / "new.safetensors"], tmp_path / "lists.jsonl", choice="average2"
     )
     lines = [json.loads(line) for line in (tmp_path / "lists.jsonl").read_text().splitlines()]
     hits = [

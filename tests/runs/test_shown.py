@@ -69,7 +69,7 @@ def test_lists_are_in_the_order_that_is_measured(balanced, tmp_path):
     assert not all(falls)  # the probabilities are of other priors than the order
     save_file({"scores": balanced.load_scores("test")[0]}, tmp_path / "new.safetensors")
     out = tmp_path / "lists.jsonl"
-    predict_files(model, [tmp_path / "new.safetensors"], out, predictor="top2", top=4)
+    predict_files(model, [tmp_path / "new.safetensors"], out, choice="top2", top=4)
     written = [json.loads(line)["candidates"] for line in out.read_text().splitlines()]
     assert [[c["class"] for c in one] for one in written] == [[c.index for c in one] for one in lists]
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from shortlist.class_table import ClassTable
+from shortlist.model import ModelError
 from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import Run, RunError
 from shortlist.runs.scoring import calibrate_again
@@ -29,6 +30,18 @@ def test_an_opened_run_cannot_be_changed(folder):
     with pytest.raises(FrozenInstanceError):
         run.info = {}
     assert run.results is run.results and run.recipe is run.recipe and run.predictors is run.predictors
+
+
+def test_a_model_without_calibration_rows_is_refused_and_a_calibration_adds_them(tmp_path, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(60, 3, generator=generator), torch.arange(60) % 3
+    with monkeypatch.context() as old:
+        old.setattr("shortlist.model.files.FORMAT", "shortlist model 5")
+        run = finished_run(tmp_path / "run", make_recipe(RECIPE), {"val": rows, "test": rows}, TABLE)
+    with pytest.raises(ModelError, match=r"'shortlist model 5'.* shortlist calibrate"):
+        _ = Run.open(run.path).predictors
+    after = calibrate_again(Run.open(run.path), make_recipe(RECIPE))
+    assert set(after.predictors) == set(make_recipe(RECIPE).predictors)
 
 
 def test_a_calibration_anew_does_not_change_a_run_that_was_opened_before(folder):

@@ -78,7 +78,7 @@ def test_every_format_has_the_nodes(run, tmp_path):
     written = {}
     for suffix in ("csv", "jsonl", "parquet"):
         out = tmp_path / f"lists.{suffix}"
-        predict_files(model, [tmp_path / "new.safetensors"], out, predictor="few80", top=2)
+        predict_files(model, [tmp_path / "new.safetensors"], out, choice="few80", top=2)
         written[suffix] = out
     lines = list(csv.DictReader(written["csv"].read_text().splitlines()))
     table = parquet.read_table(written["parquet"]).to_pylist()
@@ -94,7 +94,7 @@ def test_every_format_has_the_nodes(run, tmp_path):
         assert [(n["name"], n["level"], n["size"]) for n in item["nodes"]] == list(named)
         assert 1 <= len(item["nodes"]) <= 2
     out = tmp_path / "plain.csv"
-    predict_files(model, [tmp_path / "new.safetensors"], out, predictor="top2")
+    predict_files(model, [tmp_path / "new.safetensors"], out, choice="top2")
     assert "node" not in out.read_text().splitlines()[0]
 
 

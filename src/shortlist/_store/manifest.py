@@ -38,8 +38,10 @@ def sealed_text(content: Mapping[str, Any]) -> str:
     return json.dumps(sealed, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
-def read_sealed(path: str | Path, form: str | None = None, remedy: str = "") -> dict[str, Any]:
-    """Read what :func:`write_sealed` wrote, without the checksum; of one ``format``, if it is given.
+def read_sealed(
+    path: str | Path, form: str | tuple[str, ...] | None = None, remedy: str = ""
+) -> dict[str, Any]:
+    """Read what :func:`write_sealed` wrote, without the checksum; of a ``format``, if any is given.
 
     ``remedy`` says what to do about a file of another format.
 
@@ -49,8 +51,9 @@ def read_sealed(path: str | Path, form: str | None = None, remedy: str = "") -> 
     """
     check_regular(path, links=False)
     content = _unsealed(path, read_json(path))
-    if form is not None and content.get("format") != form:
-        version = f"its format is {content.get('format')!r}, not {form!r}{remedy and ': '}{remedy}"
+    forms = (form,) if isinstance(form, str) else form
+    if forms is not None and content.get("format") not in forms:
+        version = f"its format is {content.get('format')!r}, not {forms[0]!r}{remedy and ': '}{remedy}"
         raise ValueError(f"{path} was written by another version: {version}")
     return content
 

@@ -14,7 +14,7 @@ from shortlist.cli._console import replacing_words, warnings_as_lines
 from shortlist.cli._options import OwnNetwork, argument, option
 
 if TYPE_CHECKING:
-    from shortlist.model import Counts, Form, Item, Model, ShortList
+    from shortlist.model import Choice, Counts, Form, Item, Model, ShortList
 
 
 _NO_NUMBERS = "its scores are not numbers"
@@ -46,11 +46,29 @@ def predict(
             "something about the true class, such as conformal, or else the first one."
         ),
     ] = None,
+    coverage: Annotated[float | None, option("Share of lists that shall hold the true class.")] = None,
+    average: Annotated[float | None, option("Number of classes in a list on average.")] = None,
+    place: Annotated[
+        Path | None,
+        option(
+            "Classes that occur where the photos were taken: a CSV (id or name, and a weight), a Darwin "
+            "Core table or a species list of GBIF. The promise is then about this place."
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        option(
+            "What the photos show, if the calibration rows have it, such as organ=leaf.",
+            metavar="COLUMN=VALUE",
+        ),
+    ] = None,
+    at_most: Annotated[int | None, option("Largest number of classes in a set.")] = None,
+    macro: Annotated[bool, option("Let rare classes count as much.", "--macro")] = False,
     top: Annotated[
         int | None,
         option(
             "List at least this many classes for each item, even if they are not in the set. The "
-            "default is 5 in files, and 0 on the screen."
+            "default is 5 in files, and 1 on the screen."
         ),
     ] = None,
     batch_size: Annotated[int, option("Number of items that are scored at a time.")] = 256,
@@ -76,7 +94,8 @@ def predict(
     Loading a model never runs code that the model names. If the network is your own code, name the function
     that makes it with --network.
     """
-    from shortlist.model import Model
+    from shortlist.model import Choice, Model
+    from shortlist.place import Place
 
     piped = out == Path("-")
     if as_json and out is not None and not piped:
@@ -86,12 +105,15 @@ def predict(
     # lists that are printed as they come are progress enough
     with nullcontext(None) if to_file is None else progress_report() as report, warnings_as_lines():
         loaded = Model.load(model, network=network)
+        there = None if place is None else Place.from_file(place)
+        sizes = {"coverage": coverage, "average": average, "at_most": at_most}
+        choice = Choice(predictor, macro=macro, place=there, group=_group(group), **sizes)
         counts = predict_files(
             loaded,
             inputs,
             to_file,
             form="jsonl" if as_json else "csv" if piped else "text",
-            predictor=predictor,
+            choice=choice,
             top=top,
             batch_size=batch_size,
             path_column=path_column,
@@ -104,24 +126,43 @@ def predict(
     items = f"{counts.items} item{'' if counts.items == 1 else 's'}"
     strangers = "" if loaded.novelty is None else f"; {counts.novel} flagged as strangers"
     words = f"{items}, {counts.average_size:.2f} classes in a set on average{strangers}{unreadable}{where}"
-    for line in [words, *_words_of_sets(loaded, predictor, verbose)]:
+    for line in [words, *_words_of_place(choice, loaded), *_words_of_sets(loaded, choice, verbose)]:
         typer.echo(line, err=not for_people)
     if counts.unreadable:
         _name_unreadable(counts)
         raise typer.Exit(1)
 
 
-def _words_of_sets(model: "Model", predictor: str | None, verbose: bool) -> list[str]:
+def _group(given: str | None) -> tuple[str, str] | None:
+    """Return the column and the value of COLUMN=VALUE."""
+    if given is None:
+        return None
+    column, equals, value = given.partition("=")
+    if not (column and equals and value):
+        raise ValueError(f"--group must be COLUMN=VALUE, such as organ=leaf, got {given!r}")
+    return column, value
+
+
+def _words_of_place(choice: "Choice", model: "Model") -> list[str]:
+    """Say which names of a place are no class of the model."""
+    if choice.place is None or not (unknown := choice.place.match(model.classes).unknown):
+        return []
+    from shortlist._messages import examples
+
+    return [f"{len(unknown)} of the names in the place are no class of the model: {examples(unknown)}"]
+
+
+def _words_of_sets(model: "Model", asked: "Choice", verbose: bool) -> list[str]:
     """Say in a sentence what the lists promise; or all of it, and why their predictor was chosen."""
     from shortlist.sentences import novelty_words, promise_in_short, promise_words
 
-    choice, promise = model.resolve(predictor)
-    name = choice.predictor
+    choice, promise = model.resolve(asked)
+    name = choice.predictor or ", ".join(choice.makers)
     if not verbose:
         return [f"{name}: {promise_in_short(promise)} (-v says more)"]
     lines = [f"{name}: {promise_words(promise)}"]
     others = [other for other in model.predictors if other != name]
-    if predictor is None and others:
+    if not asked.makers and others:
         why = (
             "it is the first one, and no predictor has a useful promise about the true class"
             if promise.level is None or promise.has_too_few_rows
@@ -148,7 +189,7 @@ def predict_files(
     out: Path | None,
     *,
     form: "Form" = "text",
-    predictor: str | None = None,
+    choice: "Choice | str | None" = None,
     top: int | None = None,
     batch_size: int = 256,
     path_column: str = "path",
@@ -171,13 +212,13 @@ def predict_files(
             raise ValueError(f"--out must not be one of the inputs, got {out}")
     if not model.predictors:
         raise ValueError("the model has no calibrated predictors: see shortlist calibrate")
-    if predictor is not None and predictor not in model.predictors:
-        raise ValueError(f"--predictor must be one of {', '.join(model.predictors)}, got {predictor!r}")
-    at_least = (0 if out is None and form == "text" else 5) if top is None else top
-    lists = _listed(model, inputs, predictor, at_least, batch_size, path_column)
-    chosen, promise = model.resolve(predictor)
+    at_least = (1 if out is None and form == "text" else 5) if top is None else top
+    chosen, promise = model.resolve(choice)
+    lists = _listed(model, inputs, chosen, at_least, batch_size, path_column)
     columns = COLUMNS + NOVEL * (model.novelty is not None)
-    columns += NODE_COLUMNS * model.predictors[chosen.predictor or ""].takes_taxonomy
+    columns += NODE_COLUMNS * (
+        chosen.predictor in model.predictors and model.predictors[chosen.predictor].takes_taxonomy
+    )
     numbers = {"predictor": chosen.predictor, **promise_numbers(promise)}
     done = 0
     with open_lists(sys.stdout if out is None else out, form, columns=columns, promise=numbers) as writer:
@@ -190,7 +231,7 @@ def predict_files(
 
 
 def _listed(
-    model: "Model", inputs: Sequence[Path], predictor: str | None, top: int, batch_size: int, path_column: str
+    model: "Model", inputs: Sequence[Path], choice: "Choice", top: int, batch_size: int, path_column: str
 ) -> "Iterator[tuple[Sequence[Item], int]]":
     """Yield items with their lists, or why they have none, and the number of all, batch by batch."""
     import torch
@@ -207,7 +248,7 @@ def _listed(
             finite = rows.isfinite().flatten(1).all(1).tolist()
             reasons = [_NO_NUMBERS if is_finite else "it holds NaN or infinity" for is_finite in finite]
             scored = (model.score_map(rows.to(model.device)), None) if are_scores else model.scored(rows)
-            lists = model.lists(scored[0], predictor, features=scored[1], at_least=top)
+            lists = model.lists(scored[0], choice, features=scored[1], at_least=top)
             pairs = zip(names, lists, reasons, strict=True)
             yield [_item(name, listed, reason) for name, listed, reason in pairs], total
         return
@@ -218,7 +259,7 @@ def _listed(
         names = files[start : start + batch_size]
         prepared, reasons = inputs_or_reasons(names, model.preprocessing)
         scores, features = model.scored(prepared) if len(prepared) else (prepared, None)
-        lists = iter(model.lists(scores, predictor, features=features, at_least=top) if len(prepared) else [])
+        lists = iter(model.lists(scores, choice, features=features, at_least=top) if len(prepared) else [])
         pairs = zip(names, reasons, strict=True)
         yield [_item(name, next(lists) if why is None else None, why) for name, why in pairs], len(files)
 

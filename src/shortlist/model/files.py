@@ -41,6 +41,7 @@ from shortlist.predictors import (
 from shortlist.scores import ScoreMap
 
 FORMAT = "shortlist model 6"
+_WITHOUT_ROWS = "shortlist model 5"  # kept no calibration rows: only a new calibration reads it
 _KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "promises", "novelty", "about"}
 _TRAINED = ("network.safetensors", "class_table.json")  # which a calibration leaves alone
 ROWS = "calibration_rows.safetensors"
@@ -140,8 +141,10 @@ def _description_text(folder: Path, content: Mapping[str, Any], known: Mapping[s
     return sealed_text({"format": FORMAT, **content, "files": files})
 
 
-def read_description(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read ``model.json``, once.
+def read_description(
+    folder: str | Path, *, to_calibrate: bool = False
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read ``model.json``, once; to calibrate anew, that of a model without calibration rows too.
 
     Returns:
         What it says of the model (network, preprocessing, head, classifier, predictors, promises, novelty,
@@ -149,7 +152,7 @@ def read_description(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]
     """
     path = Path(folder) / "model.json"
     with reading(path):
-        content = _read_content(path)
+        content = _read_content(path, to_calibrate=to_calibrate)
         manifest = content.pop("files")
         if set(content) != _KEYS:
             raise ValueError(f"it must have {', '.join(sorted(_KEYS))}, got {', '.join(sorted(content))}")
@@ -212,7 +215,7 @@ def write_calibration(
     check_predictor_names(predictors)
     folder, known = Path(folder), {}
     if description is None:
-        description, manifest = read_description(folder)
+        description, manifest = read_description(folder, to_calibrate=True)
         known = {name: record for name, record in manifest.items() if name in _TRAINED}
     write_text(folder / "score_map.json", json.dumps(score_map.to_dict(), indent=0) + "\n")
     for name, predictor in predictors.items():
@@ -284,8 +287,9 @@ def _write_rows(folder: Path, rows: CalibrationRows | None) -> None:
         save_file(rows.to_tensors(), temporary)
 
 
-def _read_content(path: Path) -> dict[str, Any]:
-    content = read_sealed(path, FORMAT, "calibrate its run anew with shortlist calibrate")
+def _read_content(path: Path, *, to_calibrate: bool = False) -> dict[str, Any]:
+    forms = (FORMAT, _WITHOUT_ROWS) if to_calibrate else (FORMAT,)
+    content = read_sealed(path, forms, "calibrate its run anew with shortlist calibrate")
     del content["format"]
     if not isinstance(content.get("files"), dict):
         raise ValueError("it has no manifest of the files")
@@ -295,7 +299,7 @@ def _read_content(path: Path) -> dict[str, Any]:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read from ``model.json`` the size and hash of each file of a model, by name, whatever else it says."""
     with reading(folder / "model.json"):
-        return _read_content(folder / "model.json")["files"]
+        return _read_content(folder / "model.json", to_calibrate=True)["files"]
 
 
 def predictor_path(folder: Path, name: str) -> Path:

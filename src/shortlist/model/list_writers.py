@@ -164,14 +164,15 @@ class _TextWriter(ListWriter):
             return
         size = sum(candidate.in_set for candidate in item.candidates)
         stranger = "; stranger: it looks like none of the known classes" if item.novel else ""
-        self._file.write(f"{one_line(item.name)}: {size} {'class' if size == 1 else 'classes'}{stranger}\n")
+        count = f"{size} {'class' if size == 1 else 'classes'}" if size else "no class is sure enough"
+        self._file.write(f"{one_line(item.name)}: {count}{stranger}\n")
         for c in item.candidates:
             chance = "      ?" if c.probability is None else f"{100 * c.probability:5.1f} %"
             words = [f"  {chance}  {one_line(c.name)}"]
             if c.node is not None and self._with_nodes and c.node.name != c.name:
                 words.append(f"(in {one_line(c.node.level)} {one_line(c.node.name)})")
             if not c.in_set:
-                words.append("(not in the set)")
+                words.append("(not in the set)" if size else "(unsure)")
             self._file.write("  ".join(words) + "\n")
 
 

@@ -14,7 +14,15 @@ from shortlist._store.json import read_json
 from shortlist._store.manifest import check_file
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
-from shortlist.model.files import RESULTS, ROWS, ModelError, predictor_path, read_description, reading
+from shortlist.model.files import (
+    RESULTS,
+    ROWS,
+    ModelError,
+    predictor_path,
+    read_description,
+    read_manifest,
+    reading,
+)
 from shortlist.model.misfit import misfit
 from shortlist.model.network import network_by_name, network_of
 from shortlist.models import NetworkSpec
@@ -52,7 +60,10 @@ class SavedModel:
     @property
     def manifest(self) -> dict[str, Any]:
         """Size and hash of each file, by name."""
-        return self._content[1]
+        try:
+            return self._content[1]
+        except ModelError:  # of the format before, whose network and classes can be calibrated anew
+            return read_manifest(self.folder)
 
     @contextmanager
     def _checked(self, path: Path) -> Iterator[Path]:

@@ -32,7 +32,8 @@ def calibrate_highest(make: Callable[[float], P], scores: Tensor, target: Tensor
 
     Example:
         >>> from shortlist.predictors import Conformal
-        >>> scores = 4 * torch.eye(5).repeat(40, 1)  # a model that is always right
+        >>> noise = torch.rand(200, 5, generator=torch.Generator().manual_seed(0))
+        >>> scores = 8 * torch.eye(5).repeat(40, 1) + noise  # a model that is always right
         >>> calibrate_highest(Conformal, scores, torch.arange(5).repeat(40)).coverage
         0.99
     """
