@@ -215,9 +215,11 @@ def _scope(promise: Promise) -> list[str]:
 def _bounds(promise: Promise) -> list[str]:
     """Say how large lists are at most, and how often they contain the right class where that is measured."""
     words, rows = strings()["promise"], promise.rows or 0
-    said = [] if promise.at_most is None else [words["at_most"].format(count=promise.at_most)]
+    most = words["at_most_one" if promise.at_most == 1 else "at_most"]
+    said = [] if promise.at_most is None else [most.format(count=promise.at_most)]
     if promise.share is not None:
-        said.append(words["share"].format(rows=_photos(rows), share=_share(promise.share, rows)))
+        counted = _photos(rows, of_objects=_is_of_objects(promise))
+        said.append(words["share"].format(rows=counted, share=_share(promise.share, rows)))
     return said
 
 
@@ -245,7 +247,7 @@ def _calibration(promise: Promise) -> list[str]:
 
 def _spread(promise: Promise, rows: int) -> list[str]:
     words, law_rows = strings()["promise"], promise.law_rows
-    photos = _photos(rows, of_objects=(promise.scope.calibrated_photos or promise.scope.photos) > 1)
+    photos = _photos(rows, of_objects=_is_of_objects(promise))
     plain = words["calibrated"].format(rows=photos)
     if promise.level is None or (promise.is_by_unit and promise.class_rows is None):
         return [plain]
@@ -282,6 +284,11 @@ def _measured(promise: Promise) -> list[str]:
         return [text, words["below_class" if promise.about == "each class" else "below"]]
     less = promise.level is not None and found.coverage < promise.level
     return [text, words["chance"]] if less and found.p_value is not None else [text]
+
+
+def _is_of_objects(promise: Promise) -> bool:
+    """Whether what calibrated are objects of several photos."""
+    return (promise.scope.calibrated_photos or promise.scope.photos) > 1
 
 
 def _unit(promise: Promise) -> str:
