@@ -131,6 +131,18 @@ class RowFacts:
         return columns | {_GROUP + column: self.names_of(column) for column in self.groups}
 
     @staticmethod
+    def of_plain(columns: Mapping[str, Sequence[Any]]) -> "RowFacts | None":
+        """Restore what :meth:`plain` returned, among other columns; ``None`` if there is nothing."""
+        groups = {
+            key.removeprefix(_GROUP): values for key, values in columns.items() if key.startswith(_GROUP)
+        }
+        facts = RowFacts.of_columns(groups)
+        if "observation" not in columns:
+            return facts
+        numbers = [ALONE if number is None else number for number in columns["observation"]]
+        return RowFacts(torch.tensor(numbers, dtype=torch.int64), {} if facts is None else facts.groups)
+
+    @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor], names: Mapping[str, Sequence[str]]) -> "RowFacts | None":
         """Restore what :meth:`to_tensors` returned, among other tensors; ``None`` if there is nothing.
 
@@ -139,7 +151,7 @@ class RowFacts:
         Raises:
             ValueError: If a column does not hold whole numbers, or a group is not among the names.
         """
-        tensors = {key: column for key, column in tensors.items() if _is_fact(key)}
+        tensors = {key: column for key, column in tensors.items() if is_fact(key)}
         for key, column in tensors.items():
             if column.is_floating_point() or column.ndim != 1:
                 raise ValueError(
@@ -178,12 +190,13 @@ class RowFacts:
 
         try:
             with safe_open(path, "pt") as file:
-                names = filter(_is_fact, file.keys())
+                names = filter(is_fact, file.keys())
                 said = json.loads((file.metadata() or {}).get(_KEY, "{}")).get("groups", {})
                 return RowFacts.from_tensors({name: file.get_tensor(name) for name in names}, said)
         except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} cannot be read: {error}") from error
 
 
-def _is_fact(key: str) -> bool:
+def is_fact(key: str) -> bool:
+    """Return whether a tensor or a column of this name is one of the facts."""
     return key == "observation" or key.startswith(_GROUP)

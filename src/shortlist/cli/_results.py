@@ -1,13 +1,15 @@
 """Printing of results: a table of metrics, and what became of promises."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from shortlist._messages import examples
 from shortlist._text import format_interval, format_percent
-from shortlist.cli._console import print_line
+from shortlist.cli._console import print_json, print_line
 from shortlist.metrics import (
     Averages,
     ListNumbers,
@@ -16,6 +18,7 @@ from shortlist.metrics import (
     Results,
     format_metric,
 )
+from shortlist.place import Place, PlaceMatch
 from shortlist.promise import Promise
 from shortlist.sentences import promise_brief, promise_words
 
@@ -54,6 +57,22 @@ def lists_table(
         own = ("-", "-") if line.own is None else _lists(line.own)
         table.add_row(name, f"{line.objects:,}", f"{line.calibration:,}", *own, *_lists(line.common))
     return table
+
+
+def print_place(
+    place: Place, match: PlaceMatch, coverage: float, numbers: PopulationNumbers, as_json: bool
+) -> None:
+    """Print how good lists at a place are, beside lists that are cut to it."""
+    if as_json:
+        unknown = list(match.unknown)
+        facts = {"place": place.name, "classes": match.matched, "unknown": unknown, "coverage": coverage}
+        print_json(facts | {"lists": asdict(numbers)})
+        return
+    title = f"Lists that promise {format_percent(coverage)} % at {place.name} ({match.matched} classes)"
+    common = "of all photos together, cut to the place"
+    Console().print(lists_table(title, "place", {place.name: numbers}, common=common))
+    if match.unknown:
+        print_line(f"{len(match.unknown)} names are no class of the model: {examples(match.unknown)}")
 
 
 def _lists(lists: ListNumbers) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """``shortlist score``, and ``calibrate`` and ``evaluate`` from the rows that it wrote."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,8 @@ from shortlist.cli._options import AsJson, ModelPlace, OwnNetwork, argument, opt
 from shortlist.cli.train import print_calibration
 
 if TYPE_CHECKING:
-    from shortlist.passes import ScoreCounts
+    from shortlist.passes import PlaceLists, ScoreCounts
+    from shortlist.predictors import SetPredictor
 
 
 def score(
@@ -33,6 +34,20 @@ def score(
         str | None,
         option("Only this split, of a folder with train, val and test or of a list with the column split."),
     ] = None,
+    place: Annotated[
+        Path | None,
+        option(
+            "Keep lists for what occurs at this place too: a CSV (id or name, and a weight), a Darwin Core "
+            "table or a species list of GBIF."
+        ),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        option(
+            "With --place: coverage that the lists promise. The default is that of the model's first "
+            "predictor with one, or 0.9."
+        ),
+    ] = None,
     shard_rows: Annotated[int, option("Number of rows in each part.", min=1)] = 4096,
     device: Device = "cpu",
     network: OwnNetwork = None,
@@ -42,15 +57,20 @@ def score(
 
     The rows are written in parts, each a parquet file. If the command is stopped, run it again: it continues
     where it stopped. Rows that cannot be read are kept, with the reason. Use the parts with calibrate
-    --scores and evaluate --scores.
+    --scores and evaluate --scores. With --place, the columns place.classes, place.probabilities, place.set,
+    place.size and place.hit have the lists there.
     """
     from shortlist.model import SavedModel, model_folder
     from shortlist.passes import ModelSource, find_shards, score_shards
 
+    if coverage is not None and place is None:
+        raise ValueError("--coverage is for --place: predictors have the coverage of the recipe")
+
     def run(show: Progress) -> "ScoreCounts":
-        classes = SavedModel(model_folder(model)).class_table
-        shards = find_shards(rows, classes, shard_rows=shard_rows, part=split)
-        how: Any = {"keep": keep, "workers": workers, "engine": engine_of(engine, address, device)}
+        saved = SavedModel(model_folder(model))
+        shards = find_shards(rows, saved.class_table, shard_rows=shard_rows, part=split)
+        at = None if place is None else _lists_at(place, coverage, saved.predictors)
+        how: Any = {"keep": keep, "at": at, "workers": workers, "engine": engine_of(engine, address, device)}
         source, progress = ModelSource(str(model), network, device), partial(show, "scoring")
         return score_shards(source, shards, out, progress=progress, **how)
 
@@ -59,6 +79,14 @@ def score(
     words += [f"{counts.errors:,} rows could not be read (see the column error)"] if counts.errors else []
     words += [f"{counts.kept:,} parts were already there"] if counts.kept else []
     print_counts("scores", out, vars(counts), words, as_json)
+
+
+def _lists_at(file: Path, coverage: float | None, predictors: "Mapping[str, SetPredictor]") -> "PlaceLists":
+    from shortlist.passes import PlaceLists
+    from shortlist.place import Place
+    from shortlist.runs import usual_coverage
+
+    return PlaceLists(Place.from_file(file), usual_coverage(predictors) if coverage is None else coverage)
 
 
 def calibrate_on_scores(
@@ -123,3 +151,22 @@ def evaluate_on_scores(folder: Path, scores: Path, network: str | None, as_json:
         return
     used = "These rows calibrated the predictors: they cannot check a promise. Score other rows."
     print_results(results, f"Rows of {scores}", notes=[used] if calibrated_here else ())
+
+
+def evaluate_place_on_scores(
+    folder: Path, scores: Path, file: Path, coverage: float | None, network: str | None, as_json: bool
+) -> None:
+    """Print how good the lists of scored rows at a place are, beside lists that are cut to it."""
+    from shortlist.cli._results import print_place
+    from shortlist.model import Model
+    from shortlist.passes import evaluate_place, read_scores, rows_key
+
+    use_one_thread()
+    model, about = Model.load(folder, network=network), read_scores(scores)
+    if model.about.get("calibration_rows") == rows_key(about):
+        raise ValueError("rows that calibrated the predictors cannot check a promise: score other rows")
+    level = (about.get("place") or {}).get("coverage") if coverage is None else coverage
+    at = _lists_at(file, level, model.predictors)
+    with warnings_as_lines():
+        numbers = evaluate_place(scores, model, at)
+    print_place(at.place, at.place.match(model.classes), at.coverage, numbers, as_json)

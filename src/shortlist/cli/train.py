@@ -3,14 +3,12 @@
 import json
 import shlex
 import signal
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shortlist._messages import examples
 from shortlist._progress import progress_report
 from shortlist.cli._console import print_json, print_line, use_one_thread, warnings_as_lines
 from shortlist.cli._options import AllowCode, AsJson, DataPlace, OwnNetwork, argument, option, published_file
@@ -257,9 +255,14 @@ def evaluate(
     occurs there, with thresholds of the place, beside lists that are only cut to it.
     """
     if place is not None:
-        if scores is not None or split != "test":
-            raise ValueError("--place goes with the test rows of a run: leave out --scores and --split")
-        _evaluate_place(run_folder, place, coverage, as_json)
+        if split != "test":
+            raise ValueError("--place goes with the test rows of a run or --scores: leave out --split")
+        if scores is None:
+            _evaluate_place(run_folder, place, coverage, as_json)
+            return
+        from shortlist.cli.score import evaluate_place_on_scores
+
+        evaluate_place_on_scores(run_folder, scores, place, coverage, network, as_json)
         return
     if coverage is not None:
         raise ValueError("--coverage is for --place: predictors have the coverage of the recipe")
@@ -287,10 +290,7 @@ def evaluate(
 
 def _evaluate_place(folder: Path, file: Path, coverage: float | None, as_json: bool) -> None:
     """Measure lists at a place, and print them beside lists that are cut to it."""
-    from rich.console import Console
-
-    from shortlist._text import format_percent
-    from shortlist.cli._results import lists_table
+    from shortlist.cli._results import print_place
     from shortlist.place import Place
     from shortlist.runs import Run, place_numbers, usual_coverage
 
@@ -302,12 +302,4 @@ def _evaluate_place(folder: Path, file: Path, coverage: float | None, as_json: b
     level = usual_coverage(run.predictors) if coverage is None else coverage
     with warnings_as_lines():
         numbers = place_numbers(run, match.vector, level)
-    facts = {"place": place.name, "classes": match.matched, "unknown": list(match.unknown), "coverage": level}
-    if as_json:
-        print_json(facts | {"lists": asdict(numbers)})
-        return
-    title = f"Lists that promise {format_percent(level)} % at {place.name} ({match.matched} classes)"
-    common = "of all photos together, cut to the place"
-    Console().print(lists_table(title, "place", {place.name: numbers}, common=common))
-    if match.unknown:
-        print_line(f"{len(match.unknown)} names are no class of the model: {examples(match.unknown)}")
+    print_place(place, match, level, numbers, as_json)

@@ -39,7 +39,12 @@ from shortlist.metrics.names import (
 )
 from shortlist.metrics.nodes import NodeSums, mean_level, node_accuracy, node_shares, node_sums
 from shortlist.metrics.novelty import STRANGER, false_alarm_rate, novelty_auroc, novelty_power
-from shortlist.metrics.populations import measure_place, measure_populations, photos_of_objects
+from shortlist.metrics.populations import (
+    lists_at_place,
+    measure_place,
+    measure_populations,
+    photos_of_objects,
+)
 from shortlist.metrics.ranks import (
     Ranks,
     Ties,

@@ -151,7 +151,20 @@ def _numbers(
     if place is None:
         share, number = float(hit.mean()), float(len(hit))
         return ListNumbers(Estimate(share, *clopper_pearson(float(hit.sum()), number)), float(size.mean()))
-    labels = target[chosen[:, 0]]
+    return lists_at_place(hit, size, target[chosen[:, 0]], place)
+
+
+def lists_at_place(
+    hit: Float[Tensor, " n"], size: Float[Tensor, " n"], labels: Int[Tensor, " n"], place: Float[Tensor, " c"]
+) -> ListNumbers:
+    """Measure lists of objects at a place.
+
+    Args:
+        hit: Whether the list of each object has its class.
+        size: Number of classes in it.
+        labels: Class of each object, which occurs there.
+        place: How often the classes occur there (c,), which add up to 1.
+    """
     counts = labels.bincount(minlength=len(place))
     weights = place[labels] / counts[labels]
     share = min(1.0, float((hit * weights).sum() / weights.sum()))

@@ -1,3 +1,4 @@
+from .at_place import PlaceLists as PlaceLists
 from .blocks import IMAGES as IMAGES, loaded_blocks as loaded_blocks, map_rows as map_rows
 from .embed import embed_images as embed_images, embedded_images as embedded_images
 from .embedder import EmbedderSource as EmbedderSource
@@ -12,6 +13,7 @@ from .local import (
 from .on_ray import run_on_ray as run_on_ray
 from .parts import Mapped as Mapped, Part as Part, read_table as read_table
 from .reading import (
+    evaluate_place as evaluate_place,
     evaluate_scores as evaluate_scores,
     read_scores as read_scores,
     recalibrated as recalibrated,

@@ -8,6 +8,7 @@ from torch import Tensor
 from shortlist.metrics import brier_of_rows, true_ranks
 from shortlist.model import Model
 from shortlist.ops import largest
+from shortlist.passes.at_place import PlaceLists
 from shortlist.predictors import KeptRows, SetPredictor
 
 Columns = dict[str, Tensor]
@@ -16,7 +17,9 @@ Columns = dict[str, Tensor]
 _VALUES = 2**22  # scores looked at in one go: more calls on fewer of them took longer
 
 
-def keep_rows(model: Model, scores: Tensor, target: Tensor, keep: int) -> tuple[Columns, Tensor]:
+def keep_rows(
+    model: Model, scores: Tensor, target: Tensor, keep: int, at: PlaceLists | None = None
+) -> tuple[Columns, Tensor]:
     """Return what is kept of scores (n, c), which are not written to, and which rows have finite scores (n,).
 
     Only of these rows anything is kept: a row whose largest score is NaN or infinite has no probabilities.
@@ -27,7 +30,8 @@ def keep_rows(model: Model, scores: Tensor, target: Tensor, keep: int) -> tuple[
     ``shown_confidence``, ``shown_nll``, ``shown_brier`` and ``shown_right`` where people see other
     probabilities than those of the scores; and by predictor ``NAME.size``, ``NAME.hit`` and ``NAME.set``
     (n, m), whether each of the m best classes is in the set; ``NAME.whole`` tells whether no other is.
-    Numbers about a true class that is not known mean nothing.
+    With a place, those of :meth:`PlaceLists.columns` too. Numbers about a true class that is not known mean
+    nothing.
     """
     step = max(1, _VALUES // scores.shape[1])
     parts, finite = [], []
@@ -37,7 +41,8 @@ def keep_rows(model: Model, scores: Tensor, target: Tensor, keep: int) -> tuple[
         finite.append(good)
         if not bool(good.all()):
             rows, true, best, classes = (one[good] for one in (rows, true, best, classes))
-        parts.append(_keep(model, rows, true, best, classes))
+        kept = _keep(model, rows, true, best, classes)
+        parts.append(kept if at is None else kept | at.columns(model, rows, true, keep))
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, torch.cat(finite)
 
 

@@ -5,7 +5,7 @@ the rows that could be read). Both have the same header: what the part was made 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ _EXAMPLES = 100  # rows that could not be read, of those that a part and a manif
 _OTHER = {
     "keep": "with --keep {}",
     "predictors": "with other predictors",
+    "place": "for another place, or with another coverage or other calibration rows",
     "data": "of other rows, or their files have changed since (then this part alone must go)",
 }
 
@@ -196,8 +197,10 @@ def _damaged(path: Path, error: Exception) -> ValueError:
     return ValueError(f"{path} is damaged: remove it, and run the command again ({error})")
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None, *, optional: Sequence[str] = ()) -> Any:
-    """Read a part that is a table: all of it, or some columns, and those of the optional ones that it has.
+def read_table(
+    path: Path, columns: Sequence[str] | None = None, *, optional: Callable[[str], bool] | None = None
+) -> Any:
+    """Read a part that is a table: all of it, or some columns, and others of it that ``optional`` accepts.
 
     Raises:
         ValueError: If it is damaged.
@@ -206,8 +209,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, optional: Se
 
     try:
         if columns is not None:
-            names = set(parquet.read_schema(path).names)
-            columns = [*columns, *(name for name in optional if name in names)]
+            columns = [*columns, *filter(optional or (lambda _: False), parquet.read_schema(path).names)]
         return parquet.read_table(path, columns=columns, page_checksum_verification=True)
     except Exception as error:
         raise _damaged(path, error) from error

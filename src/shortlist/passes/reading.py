@@ -1,7 +1,7 @@
 """Calibrate predictors and compute metrics from parts of scored rows, which are read one after the other."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist._row_facts import RowFacts, is_fact
 from shortlist._store.manifest import read_sealed
 from shortlist.class_table import ClassTable
-from shortlist.metrics import Results, evaluate, row_numbers
-from shortlist.model import Model
+from shortlist.metrics import (
+    PopulationNumbers,
+    Results,
+    evaluate,
+    lists_at_place,
+    photos_of_objects,
+    row_numbers,
+)
+from shortlist.model import Model, keep_rows
+from shortlist.passes.at_place import PlaceLists
 from shortlist.passes.measuring import Columns
 from shortlist.passes.parts import check_part, read_table
 from shortlist.passes.score import MANIFEST, SCORES_FORMAT, changed_model, model_key, predictor_key
 from shortlist.predictors import (
     PREDICTORS,
+    CalibrationRows,
     KeptCalibration,
     KeptRows,
     NotKeptError,
@@ -26,6 +36,7 @@ from shortlist.predictors import (
     make,
 )
 
+_MOST_SCORES = 2**28  # of all rows, from which calibration rows are drawn
 _MOST_DRAWS = 200_000_000  # rows drawn for intervals, in all resamples
 
 
@@ -51,14 +62,19 @@ def rows_key(about: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Scored:
-    """The rows of a part that could be read: their classes, and their columns by name."""
+    """The rows of a part that could be read: their classes, their columns by name, and facts if asked for."""
 
     target: Tensor
     columns: Columns
+    facts: RowFacts | None = None
 
 
 def _read_parts(
-    folder: str | Path, about: Mapping[str, Any], columns: Sequence[str], *, optional: Sequence[str] = ()
+    folder: str | Path,
+    about: Mapping[str, Any],
+    columns: Sequence[str],
+    *,
+    optional: Callable[[str], bool] | None = None,
 ) -> Iterator[_Scored]:
     """Read some columns of all parts, one part after the other, in the order of the rows.
 
@@ -66,7 +82,7 @@ def _read_parts(
         folder: Folder of the parts.
         about: The manifest.
         columns: Names of the columns.
-        optional: Names of columns that not all parts have.
+        optional: Which of the columns that not all parts have are read, such as facts about the rows.
 
     Raises:
         ValueError: If a part is missing or damaged, or is not the one that the manifest tells about.
@@ -78,7 +94,7 @@ def _read_parts(
         path = Path(folder) / listed["file"]
         if not path.exists():
             raise ValueError(f"{path} is missing: run shortlist score again")
-        part = check_part(path, {key: about[key] for key in ("model", "predictors", "keep")})
+        part = check_part(path, {key: about.get(key) for key in ("model", "predictors", "keep", "place")})
         if not part.listed().items() <= listed.items():
             raise ValueError(
                 f"{path} was made of other rows than those of {MANIFEST} ({part.rows} rows, not "
@@ -88,7 +104,9 @@ def _read_parts(
         table = table.filter(api.is_null(table["error"]))
         target = _tensor(table["target"].fill_null(-100), about["keep"]).long()
         names = [name for name in table.column_names if name not in ("target", "error")]
-        yield _Scored(target, {name: _tensor(table[name], about["keep"]) for name in names})
+        facts = RowFacts.of_plain({name: table[name].to_pylist() for name in names if is_fact(name)})
+        numbers = {name: _tensor(table[name], about["keep"]) for name in names if not is_fact(name)}
+        yield _Scored(target, numbers, facts)
 
 
 def _tensor(column: Any, keep: int) -> Tensor:
@@ -156,8 +174,63 @@ def recalibrated(
                 )
             made[name] = make(options["name"], {k: v for k, v in options.items() if k != "name"})
     calibrate_from_scores(folder, made)
-    about = model.about | {"calibration_rows": rows_key(manifest)}
-    return changed_model(model, predictors=made, promises={}, about=about), made
+    changed: dict[str, Any] = {"predictors": made, "promises": {}}
+    changed["about"] = model.about | {"calibration_rows": rows_key(manifest)}
+    if manifest["keep"] == manifest["classes"] and manifest["rows"] * manifest["classes"] <= _MOST_SCORES:
+        changed["calibration_rows"] = _whole_rows(model, folder, manifest)
+    return changed_model(model, **changed), made
+
+
+def _whole_rows(model: Model, folder: str | Path, about: Mapping[str, Any]) -> CalibrationRows | None:
+    """Return calibration rows of scored rows of which all classes are kept, with what is known about them."""
+    parts = [*_read_parts(folder, about, ["classes", "log_probabilities"], optional=is_fact)]
+    pairs = [(part.columns["log_probabilities"], part.columns["classes"].long()) for part in parts]
+    scores = [torch.empty_like(logs).scatter_(1, classes, logs) for logs, classes in pairs]
+    target = torch.cat([part.target for part in parts])
+    return keep_rows(torch.cat(scores), target, model.score_map, model.classes, _facts(parts))
+
+
+def _facts(parts: Sequence[_Scored]) -> RowFacts | None:
+    return RowFacts.joined((part.facts, len(part.target)) for part in parts)
+
+
+def evaluate_place(folder: str | Path, model: Model, at: PlaceLists) -> PopulationNumbers:
+    """Measure lists at a place that rows were scored with, beside lists that are only cut to it.
+
+    As :func:`~shortlist.metrics.measure_place`: one photo of each object whose class occurs there.
+
+    Args:
+        folder: Folder that ``shortlist score --place`` wrote.
+        model: The model that the rows were scored with.
+        at: The lists.
+
+    Raises:
+        ValueError: If the rows were scored by another model or for other lists, or none is of the place.
+    """
+    about = read_scores(folder)
+    if about["model"] != model_key(model):
+        raise ValueError(f"{folder} holds the scores of another model")
+    if about.get("place") != at.key(model):
+        raise ValueError(
+            f"{folder} has no lists of {at.place.name} with coverage {at.coverage:g} by the calibration rows "
+            f"of this model: run shortlist score --place FILE --coverage {at.coverage:g} to another folder"
+        )
+    names = ["place.hit", "place.size", "place.cut.hit", "place.cut.size"]
+    parts = [*_read_parts(folder, about, names, optional=is_fact)]
+    target, facts = torch.cat([part.target for part in parts]), _facts(parts)
+    weights = at.place.match(model.classes).vector
+    objects = None if facts is None else facts.objects
+    occurs = (target >= 0) & (weights[target.clamp_min(0)] > 0)
+    chosen = photos_of_objects(torch.arange(len(target)) if objects is None else objects, 1, occurs)[:, 0]
+    if not len(chosen):
+        raise ValueError(f"rows of {folder} must have a class of the place, got none")
+    hit, size, cut_hit, cut_size = (
+        torch.cat([part.columns[name] for part in parts])[chosen].double() for name in names
+    )
+    population, labels = at.population(model), target[chosen]
+    own = lists_at_place(hit, size, labels, weights) if population.is_enough(at.coverage) else None
+    common = lists_at_place(cut_hit, cut_size, labels, weights)
+    return PopulationNumbers(len(chosen), population.size, own, common)
 
 
 def _kept(part: _Scored, classes: int) -> KeptRows:
@@ -196,7 +269,9 @@ def evaluate_scores(
     known = {n for n, one in predictors.items() if about["predictors"].get(n) == predictor_key(one)}
     parts = [
         _numbers(part, {n: p for n, p in predictors.items() if n not in known}, known, about)
-        for part in _read_parts(folder, about, _columns(known, len(known) < len(predictors)), optional=_SHOWN)
+        for part in _read_parts(
+            folder, about, _columns(known, len(known) < len(predictors)), optional=_SHOWN.__contains__
+        )
     ]
     columns = {name: torch.cat([part[name] for part in parts]) for name in parts[0]} if parts else {}
     if not len(columns.get("target", ())):

@@ -16,6 +16,7 @@ from torch import Tensor
 from shortlist._checks import check_count
 from shortlist.inputs import absolute
 from shortlist.model import Model, model_hash, network_hash
+from shortlist.passes.at_place import PlaceLists
 from shortlist.passes.blocks import IMAGES, map_rows, read_blocks
 from shortlist.passes.local import Engine, run_local
 from shortlist.passes.measuring import Columns, keep_rows
@@ -66,16 +67,21 @@ def predictor_key(predictor: SetPredictor) -> str:
     return network_hash(predictor, [type(predictor).__name__, predictor.options()])
 
 
-def _open(source: ModelSource, keep: int) -> tuple[dict[str, Any], Map]:
+def _open(source: ModelSource, keep: int, at: PlaceLists | None) -> tuple[dict[str, Any], Map]:
     """Load a model: what its parts depend on, and the map of this pass."""
     model = source.open()
     keep = min(keep, len(model.classes))
     keys = {name: predictor_key(predictor) for name, predictor in model.predictors.items()}
     made = {"model": model_key(model), "predictors": keys, "keep": keep, "classes": len(model.classes)}
-    return made, partial(score_shard, model, keep)
+    if at is not None and "place" in keys:
+        raise ValueError("a place must not be given: the model has a predictor with the name 'place'")
+    made["place"] = None if at is None else at.key(model)
+    return made, partial(score_shard, model, keep, at)
 
 
-def score_shard(model: Model, keep: int, shard: Shard, pool: ThreadPoolExecutor) -> Mapped:
+def score_shard(
+    model: Model, keep: int, at: PlaceLists | None, shard: Shard, pool: ThreadPoolExecutor
+) -> Mapped:
     """Score the rows of a shard: the map of this pass."""
     rows = shard.open(model.classes)
     worst, number = max(rows.targets, default=0), len(model.classes)
@@ -87,7 +93,7 @@ def score_shard(model: Model, keep: int, shard: Shard, pool: ThreadPoolExecutor)
         rows,
         read_blocks(rows, model.preprocessing, pool, size),
         model.scores,
-        lambda scores, numbers: keep_rows(model, scores, target[numbers], keep),
+        lambda scores, numbers: keep_rows(model, scores, target[numbers], keep, at),
         size=size,
         width=number,
         problem="its scores are not numbers",
@@ -103,7 +109,10 @@ def _for_table(columns: Columns, unknown: Tensor) -> dict[str, Any]:
     for key, values in columns.items():
         if key.endswith(".set"):
             whole = columns[key.removesuffix("set") + "whole"]
-            table[key] = _lists(columns["classes"], values, whole)
+            classes = columns[
+                "place.classes" if key == "place.set" and "place.classes" in columns else "classes"
+            ]
+            table[key] = _lists(classes, values, whole)
         elif key in _OF_TRUE or key.endswith(".hit"):
             table[key] = pyarrow.array(values.numpy(), mask=unknown.numpy())
         elif not key.endswith(".whole"):
@@ -150,6 +159,7 @@ def score_shards(
     folder: str | Path,
     *,
     keep: int = KEEP,
+    at: PlaceLists | None = None,
     workers: int | None = None,
     engine: Engine = run_local,
     progress: Progress | None = None,
@@ -158,21 +168,22 @@ def score_shards(
 
     A part appears when it is complete, and ``scores.json``, written last, lists them; one of an earlier call
     is removed before the first part is written. If the call is stopped, the next one goes on where it was; a
-    part of another model, of other rows or with another ``keep`` is refused. Rows that cannot be read are in
-    the parts, with the reason.
+    part of another model, of other rows, of another place or with another ``keep`` is refused. Rows
+    that cannot be read are in the parts, with the reason.
 
     Args:
         source: Where the model comes from.
         shards: The shards, from :func:`~shortlist.passes.inputs.find_shards`.
         folder: Folder of the parts.
         keep: Number of best classes of each row that are kept.
+        at: Lists at a place, which are kept too.
         workers: Number of workers; by default one per core, or a single one for a model on an accelerator.
         engine: What runs the work.
         progress: Function that is called with the number of shards done and in all.
     """
     check_count("keep", keep)
     source, folder = replace(source, path=absolute(source.path)), Path(absolute(folder))
-    opened, workers = partial(_open, source, keep), workers or usual_workers(source.device)
+    opened, workers = partial(_open, source, keep, at), workers or usual_workers(source.device)
     made = opened()[0]  # here too, to know the model's hash, and to fail early
     work = Pass(opened, source.path, str(folder), ".parquet", made, workers)
     with pass_over(shards, work, MANIFEST, engine, progress) as (parts, kept):
