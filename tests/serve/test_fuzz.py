@@ -25,6 +25,8 @@ ROUTES = (
     ("GET", "/v1/classes"),
     ("GET", "/v1/classes/{id}"),
     ("GET", "/v1/model"),
+    ("GET", "/v1/places"),
+    ("GET", "/v1/ladder"),
     ("GET", "/v1/images/{id}"),
     ("POST", "/v1/feedback"),
     ("GET", "/v1/feedback/stats"),
