@@ -8,7 +8,7 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from shortlist.coverage_law import conformal_rank
 from shortlist.promise import Promise
@@ -31,6 +31,7 @@ LANGUAGE = "en"
 _MANY = 500  # photos from which on a decimal of a percentage means something
 
 
+@runtime_checkable
 class _Detector(Protocol):
     """What is said of a :class:`~shortlist.predictors.NoveltyDetector`."""
 

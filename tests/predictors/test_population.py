@@ -301,15 +301,19 @@ def test_look_alikes_get_the_probability_of_a_classs_rows():
     assert absent.confused_with(3) == []
 
 
-def test_tensors_and_back():
+def cut_rows_with_facts():
     scores, target = draw(3, 30, 40)
-    rows = CalibrationRows.of_rows(
+    return CalibrationRows.of_rows(
         scores,
         target,
         priors=torch.full((40,), 1 / 40),
         facts=facts_of(np.arange(30) // 2, organ=["leaf", "", "écorce"] * 10),
         max_bytes=30 * 4 * 10,
     )
+
+
+def test_tensors_and_back():
+    rows = cut_rows_with_facts()
     again = CalibrationRows.from_tensors(rows.to_tensors())
     for name in ("target", "log_p", "classes", "priors"):
         assert torch.equal(getattr(again, name), getattr(rows, name)), name
@@ -317,7 +321,11 @@ def test_tensors_and_back():
     assert torch.equal(again.facts.observation, rows.facts.observation)
     assert again.facts.groups["organ"][1] == ("leaf", "écorce")
     assert torch.equal(again.members("organ", "écorce"), rows.members("organ", "écorce"))
-    tensors = rows.to_tensors()
+
+
+@pytest.mark.errors
+def test_tensors_that_do_not_go_together_are_refused():
+    tensors = cut_rows_with_facts().to_tensors()
     for broken in (
         {"target": tensors["target"][1:]},
         {"log_p": tensors["log_p"].float() + 9},

@@ -103,6 +103,7 @@ def test_ties_are_counted_above_the_smallest_size():
     assert sizes(capped(values)).tolist() == [2, 2]
 
 
+@pytest.mark.compiled
 def test_compiled_sets_are_the_same():
     scores = 3 * torch.randn(50, 9)
     predictor = AverageK(2, at_least=1, at_most=3).calibrate(scores)

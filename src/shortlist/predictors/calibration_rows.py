@@ -101,26 +101,22 @@ class CalibrationRows:
         objects = None if facts is None else _numbered(facts.objects, target)
         order = _drawn(counted, objects)
         groups = {} if facts is None else facts.groups
-        empty = CalibrationRows(
+        priors = None if priors is None else priors.double().cpu()
+        width = _width(len(order), scores.shape[1], max_bytes)
+        parts = []
+        for rows in order.split(chunk_rows(scores.shape[1])):
+            check_finite(scores[rows])
+            parts.append(_kept(scores[rows], width, dtype, priors))
+        classes = [part.classes for part in parts if part.classes is not None]
+        return CalibrationRows(
             target[order].cpu(),
-            torch.empty(0, _width(len(order), scores.shape[1], max_bytes), dtype=dtype),
-            None,
+            torch.cat([part.log_p for part in parts]),
+            torch.cat(classes) if classes else None,
             scores.shape[1],
-            priors=None if priors is None else priors.double().cpu(),
+            priors=priors,
             frequencies=None if frequencies is None else frequencies.double().cpu(),
             facts=RowFacts(objects, groups).take(order),
         )
-        return empty._filled(scores, order)
-
-    def _filled(self, scores: Tensor, order: Tensor) -> "CalibrationRows":
-        parts = []
-        for rows in order.split(chunk_rows(self.num_classes)):
-            check_finite(scores[rows])
-            parts.append(self.kept(scores[rows]))
-        log_p = torch.cat([part.log_p for part in parts])
-        classes = [part.classes for part in parts if part.classes is not None]
-        made = {"log_p": log_p, "classes": torch.cat(classes) if classes else None}
-        return CalibrationRows(**{**vars(self), **made})
 
     def __len__(self) -> int:
         return len(self.target)
@@ -134,12 +130,7 @@ class CalibrationRows:
         """Do to new rows what was done to the kept ones: round, and drop all but the best classes."""
         if scores.shape[1] != self.num_classes:
             raise ValueError(f"scores must have {self.num_classes} classes, got {scores.shape[1]}")
-        scores = scores.detach().cpu()
-        log_p = (scores if scores.dtype == torch.float64 else scores.float()).log_softmax(1)
-        log_p = log_p.to(self.log_p.dtype)
-        if self.width == self.num_classes:
-            return Kept(log_p, None)
-        return _best(log_p, self.width, self.priors)
+        return _kept(scores, self.width, self.log_p.dtype, self.priors)
 
     def at(self, rows: Tensor) -> Kept:
         """Return kept rows, by number."""
@@ -241,6 +232,13 @@ def _width(rows: int, num_classes: int, max_bytes: int) -> int:
 
 def _class_type(num_classes: int) -> torch.dtype:
     return torch.int16 if num_classes <= 2**15 else torch.int32
+
+
+def _kept(scores: Tensor, width: int, dtype: torch.dtype, priors: Tensor | None) -> Kept:
+    """Return the log-posteriors of the best classes, rounded."""
+    scores = scores.detach().cpu()
+    log_p = (scores if scores.dtype == torch.float64 else scores.float()).log_softmax(1).to(dtype)
+    return Kept(log_p, None) if width == scores.shape[1] else _best(log_p, width, priors)
 
 
 def _best(log_p: Tensor, width: int, priors: Tensor | None) -> Kept:
