@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-import shortlist.serve.server
+import shortlist.serve
 from shortlist import Model
 from shortlist.releases import Releases
 from shortlist.serve.app import make_app
@@ -79,12 +79,12 @@ def examine(folder: Path, whole: Path) -> tuple[str, object]:
 
 def followed(folder: Path) -> tuple[str, list]:
     """Start ``shortlist serve`` up to its sockets; returns what it printed and what would be followed."""
-    caught, before = [], shortlist.serve.server.serve
-    shortlist.serve.server.serve = lambda service, **_: caught.append(service)
+    caught, before = [], shortlist.serve.serve
+    shortlist.serve.serve = lambda service, **_: caught.append(service)
     try:
         _, _, err = run("serve", folder, "--feedback", folder.parent / "feedback")
     finally:
-        shortlist.serve.server.serve = before
+        shortlist.serve.serve = before
     return err, caught
 
 
