@@ -106,7 +106,8 @@ class Promise:
             ``few photos`` calibrate, or has ``at most`` so many classes that it cannot be as sure.
             ``None`` if the promise is about it.
         scope: Which objects it is about.
-        lists_all: Whether the calibration rows are too few, so that every list has all classes that can be.
+        lists_all: Whether the calibration rows are too few, so that every list has all classes that can
+            be; ``None`` if their number tells.
         at_least: Smallest number of classes in a set.
         at_most: Largest number of classes in a set; ``None`` for any.
         share: Share of the calibration rows whose set contains the true class, where it is measured instead
@@ -133,7 +134,7 @@ class Promise:
     measured: Measured | None = None
     void: Void | None = None
     scope: Scope = Scope()
-    lists_all: bool = False
+    lists_all: bool | None = None
     at_least: int = 0
     at_most: int | None = None
     share: float | None = None
@@ -177,8 +178,8 @@ class Promise:
     @property
     def has_too_few_rows(self) -> bool:
         """Whether it is kept only by lists of all classes, since its calibration rows are too few."""
-        if self.level is None or self.rows is None or self.lists_all:
-            return self.lists_all
+        if self.level is None or self.rows is None or self.lists_all is not None:
+            return bool(self.lists_all)
         return (
             self.class_rows is None if self.is_by_unit else conformal_rank(self.rows, self.level) > self.rows
         )

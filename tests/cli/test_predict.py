@@ -358,6 +358,18 @@ def test_lists_are_made_for_a_place(with_rows, tmp_path):
     assert "80" in made.stderr and "garden" in made.stderr
 
 
+def test_few_rows_at_a_place_are_not_said_to_list_everything(with_rows, tmp_path):
+    """A weight of 1 in 41: its class is in every list, the other one is not, so not every list has both."""
+    folder, log_p, target, priors = with_rows
+    new = np.random.default_rng(3).normal(size=(200, 4))
+    np.savez(tmp_path / "new.npz", scores=new.astype("float32"))
+    (tmp_path / "few.csv").write_text("birch,40\nash,1\n")
+    made = predict(folder, tmp_path / "new.npz", "--coverage", 0.995, "--place", tmp_path / "few.csv")
+    expected = place_sets(log_p, target, new - new.max(), priors, np.array([0, 0, 40, 1]) / 41, 0.995)
+    assert expected[:, 2].all() and not expected[:, 3].all()
+    assert "all classes" not in made.stdout and "99.5 of 100" in made.stdout
+
+
 def test_no_list_is_empty_on_the_screen(with_rows, tmp_path):
     np.savez(tmp_path / "new.npz", scores=np.zeros((3, 4), dtype="float32"))
     text = predict(with_rows[0], tmp_path / "new.npz", "--coverage", 0.05).stdout
