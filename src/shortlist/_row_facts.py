@@ -18,6 +18,7 @@ ALONE = -1
 """Observation of a row that belongs to none, and group of a row that belongs to none."""
 _GROUP = "group."  # start of the name of a tensor of groups
 _KEY = "shortlist"
+_PHOTO_KEY = b"photos of an object"  # of the hash that orders them, which must not depend on their scores
 
 
 def observation_number(text: object) -> int:
@@ -30,6 +31,34 @@ def observation_number(text: object) -> int:
     name = "" if text is None else str(text).strip()
     digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1 if name else ALONE
+
+
+def photo_order(objects: Tensor) -> Tensor:
+    """Return the numbers of all rows (n,), those of an object together, in the order in which they count.
+
+    Photos of an object are in order of a keyed hash of its number and of the photo's place among its photos:
+    the same order however the rows of different objects are mixed.
+
+    Args:
+        objects: Number of the object of each row (n,).
+
+    Example:
+        >>> photo_order(torch.tensor([7, 7, 3, 7, 3]))
+        tensor([4, 2, 1, 3, 0])
+    """
+    order = objects.argsort(stable=True)
+    numbers, counts = objects[order].unique_consecutive(return_counts=True)
+    rows, start = order.tolist(), 0
+    for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+        if count > 1:
+            places = sorted(range(count), key=lambda place: _photo_hash(number, place))
+            rows[start : start + count] = [rows[start + place] for place in places]
+        start += count
+    return torch.tensor(rows, dtype=torch.int64)
+
+
+def _photo_hash(number: int, place: int) -> bytes:
+    return hashlib.blake2b(f"{number} {place}".encode(), digest_size=8, key=_PHOTO_KEY).digest()
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,6 +129,14 @@ def test_photos_are_those_of_one_object_and_a_prefix_of_one_order():
     assert bool(leaves[photos_of_objects(observation, 1, leaves)].all())
 
 
+def test_photos_are_the_same_however_objects_are_mixed():
+    _, _, observation, _ = draw(300, seed=2)
+    together = observation.argsort(stable=True)  # the photos of each object stay in their order
+    for photos in range(1, 5):
+        chosen = together[photos_of_objects(observation[together], photos)]
+        assert torch.equal(chosen, photos_of_objects(observation, photos))
+
+
 def test_groups_have_the_numbers_of_plain_numpy(rows):
     scores, target, observation, organs = draw(300, seed=2)
     facts = facts_of(observation, organs, camera=["x"] * len(organs))

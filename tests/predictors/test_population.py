@@ -1,5 +1,6 @@
 """Populations of calibration rows against slow loops in NumPy, and against the predictors."""
 
+import hashlib
 import math
 import warnings
 from collections import defaultdict
@@ -9,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from shortlist._row_facts import RowFacts
+from shortlist._row_facts import RowFacts, observation_number
 from shortlist.predictors import AverageK, CalibrationWarning, Conformal, calibration_rows as rows_module
 from shortlist.predictors.calibration_rows import CalibrationRows
 from shortlist.predictors.population import Population
@@ -286,6 +287,32 @@ def test_photos_are_a_prefix_of_one_order():
     assert [len(mixed.objects(photos)) for photos in (1, 2)] == [3, 1]
     plain = exact(scores, target)
     assert len(plain.objects(1)) == 90 and len(plain.objects(2)) == 0
+
+
+def test_photos_are_the_same_however_objects_are_mixed():
+    scores, target = draw(4, 90, 5)
+    target, observation = target[::3].repeat_interleave(3), np.arange(90) // 3
+    random = np.random.default_rng(2)
+    keys = random.random(90).reshape(30, 3)
+    mixed = torch.from_numpy(np.argsort(np.sort(keys, axis=1).reshape(-1)))  # in order within each object
+    assert not torch.equal(mixed, torch.arange(90))
+    chosen = []
+    for order in (torch.arange(90), mixed):
+        facts = facts_of(observation[order.numpy()])
+        rows = exact(scores[order], target[order], facts=facts)
+        chosen.append(rows.log_p[rows.objects(2)])
+    assert torch.equal(*chosen)
+    kept = {str(i): [] for i in range(30)}
+    for i, row in enumerate(scores.log_softmax(1)):
+        kept[str(i // 3)].append(row)
+    for name, photos in kept.items():
+        number = observation_number(name)
+        key = b"photos of an object"
+        hashes = [
+            hashlib.blake2b(f"{number} {i}".encode(), digest_size=8, key=key).digest() for i in range(3)
+        ]
+        first = min(range(3), key=hashes.__getitem__)
+        assert (chosen[0][:, 0] == photos[first]).all(1).any()
 
 
 def test_look_alikes_get_the_probability_of_a_classs_rows():

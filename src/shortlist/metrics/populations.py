@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from shortlist._row_facts import RowFacts
+from shortlist._row_facts import RowFacts, photo_order
 from shortlist.metrics.results import Estimate, ListNumbers, PopulationNumbers, PopulationResults
 from shortlist.metrics.rows import block_rows
 from shortlist.metrics.shares import clopper_pearson, effective_rows
@@ -14,26 +14,29 @@ from shortlist.predictors import CalibrationRows, Population
 
 MOST_PHOTOS = 10
 """Largest number of photos of an object that is measured."""
-_SEED = 7919  # of the order of the photos of an object, which must not depend on their scores
 
 
 def photos_of_objects(
-    objects: Int[Tensor, " n"], photos: int, members: Bool[Tensor, " n"] | None = None
+    objects: Int[Tensor, " n"],
+    photos: int,
+    members: Bool[Tensor, " n"] | None = None,
+    *,
+    order: Int[Tensor, " n"] | None = None,
 ) -> Int[Tensor, "k photos"]:
-    """Return the rows of so many photos of each object that has them, in an order that is the same for all.
+    """Return the rows of so many photos of each object that has them: the first by a hash of its number.
 
     Args:
         objects: Number of the object of each row (n,).
-        photos: Number of photos, the first ones of a random order by a fixed seed.
+        photos: Number of photos.
         members: Which rows count; all by default.
+        order: What ``photo_order`` gives for the objects, if it is there already.
 
     Example:
         >>> photos_of_objects(torch.tensor([7, 7, 3, 7, 3]), 3).sort().values
         tensor([[0, 1, 3]])
     """
-    order = torch.randperm(len(objects), generator=torch.Generator().manual_seed(_SEED))
+    order = photo_order(objects) if order is None else order
     order = order if members is None else order[members[order]]
-    order = order[objects[order].argsort(stable=True)]
     _, counts = objects[order].unique_consecutive(return_counts=True)
     starts = counts.cumsum(0) - counts
     return order[starts[counts >= photos, None] + torch.arange(photos)]
@@ -62,22 +65,23 @@ def measure_populations(
     """
     facts = RowFacts() if facts is None else facts
     objects = _objects(facts, len(target))
+    order = photo_order(objects)
     measured: Any = {"scores": scores, "target": target, "coverage": coverage}
     by_photos = {}
     for photos in range(1, MOST_PHOTOS + 1 if facts.observation is not None else 2):
-        chosen = photos_of_objects(objects, photos)
+        chosen = photos_of_objects(objects, photos, order=order)
         if not len(chosen):
             break
         by_photos[str(photos)] = _beside(rows, rows.objects(photos), chosen, **measured)
     by_group: dict[str, dict[str, PopulationNumbers]] = {}
     for column, (codes, names) in facts.groups.items():
-        known = rows.facts.groups[column][1] if column in rows.facts.groups else ()
+        calibrated = rows.facts.groups[column][1] if column in rows.facts.groups else ()
         for code, value in enumerate(names):
-            chosen = photos_of_objects(objects, 1, codes == code)
+            chosen = photos_of_objects(objects, 1, codes == code, order=order)
             if not len(chosen):
                 continue
-            own = rows.objects(1, rows.members(column, value)) if value in known else chosen[:0]
-            by_group.setdefault(column, {})[value] = _beside(rows, own, chosen, **measured)
+            like = rows.objects(1, rows.members(column, value)) if value in calibrated else chosen[:0]
+            by_group.setdefault(column, {})[value] = _beside(rows, like, chosen, **measured)
     return PopulationResults(coverage, by_photos if len(by_photos) > 1 else {}, by_group)
 
 
@@ -109,11 +113,11 @@ def measure_place(
     chosen = photos_of_objects(objects, 1, weights[target] > 0)
     if not len(chosen):
         raise ValueError("test rows must have a class of the place, got none")
-    own = Population(rows, rows.objects(), importance=weights, frequency=weights)
+    there = Population(rows, rows.objects(), importance=weights, frequency=weights)
     measured: Any = {"scores": scores, "target": target, "coverage": coverage, "place": weights}
     common = _numbers(Population(rows, rows.objects()), chosen, **measured)
-    lists = _numbers(own, chosen, **measured) if own.is_enough(coverage) else None
-    return PopulationNumbers(len(chosen), own.size, lists, common)
+    lists = _numbers(there, chosen, **measured) if there.is_enough(coverage) else None
+    return PopulationNumbers(len(chosen), there.size, lists, common)
 
 
 def _objects(facts: RowFacts, rows: int) -> Tensor:
@@ -124,9 +128,9 @@ def _objects(facts: RowFacts, rows: int) -> Tensor:
 def _beside(rows: CalibrationRows, calibration: Tensor, chosen: Tensor, **measured: Any) -> PopulationNumbers:
     """Measure lists with the thresholds of some calibration objects, and with those of single photos."""
     common = _numbers(Population(rows, rows.objects(), photos=chosen.shape[1]), chosen, **measured)
-    own = Population(rows, calibration) if len(calibration) else None
-    enough = own is not None and own.is_enough(measured["coverage"])
-    lists = _numbers(own, chosen, **measured) if own is not None and enough else None
+    like = Population(rows, calibration) if len(calibration) else None
+    enough = like is not None and like.is_enough(measured["coverage"])
+    lists = _numbers(like, chosen, **measured) if like is not None and enough else None
     return PopulationNumbers(len(chosen), len(calibration), lists, common)
 
 

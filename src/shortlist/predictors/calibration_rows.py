@@ -10,14 +10,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from shortlist._checks import check_priors, check_scores, check_target
-from shortlist._row_facts import RowFacts
+from shortlist._row_facts import RowFacts, photo_order
 from shortlist.ops import kth_largest
 from shortlist.predictors._activation import check_finite
 from shortlist.predictors._chunks import chunk_rows
 
 MAX_ROWS = 20_000  # calibration rows that are kept, about; more hardly change a threshold
 MAX_BYTES = 64_000_000  # of the posteriors of all rows
-_SEED = 20_000  # of the choice and order of rows, which must not depend on their values
+_SEED = 20_000  # of the choice of rows, which must not depend on their values
 _LOWEST = -1e30  # above -inf, which is for what is chosen already
 _SHOWN = 5  # look-alikes of a class
 
@@ -43,7 +43,7 @@ class CalibrationRows:
     rows are treated in the same way (:meth:`kept`), so that promises stay exact and only sizes suffer.
 
     Of more than 20,000 rows about so many are drawn by a fixed seed, whole observations together. Rows of an
-    observation follow each other in a random order, whose first m are its m photos.
+    observation follow each other in the order of a keyed hash, whose first m are its m photos.
 
     Args:
         target: True classes (n,).
@@ -99,7 +99,7 @@ class CalibrationRows:
         if not len(counted):
             raise ValueError("calibration rows must be at least 1 that is not left out, got 0")
         objects = None if facts is None else _numbered(facts.objects, target)
-        order = _drawn(counted, objects)
+        order = _drawn(counted, None if facts is None else facts.objects, objects)
         groups = {} if facts is None else facts.groups
         priors = None if priors is None else priors.double().cpu()
         width = _width(len(order), scores.shape[1], max_bytes)
@@ -262,25 +262,25 @@ def _first(values: Tensor, k: int) -> Tensor:
     return above | (equal & (equal.cumsum(1) <= k - above.sum(1, keepdim=True)))
 
 
-def _numbered(objects: Tensor | None, target: Tensor) -> Tensor | None:
+def _numbered(observations: Tensor | None, target: Tensor) -> Tensor | None:
     """Return a number for each object (n,), if objects are known: rows of one observation and one class."""
-    if objects is None:
+    if observations is None:
         return None
-    return torch.stack([objects, target.cpu()]).unique(dim=1, return_inverse=True)[1]
+    return torch.stack([observations, target.cpu()]).unique(dim=1, return_inverse=True)[1]
 
 
-def _drawn(counted: Tensor, objects: Tensor | None) -> Tensor:
-    """Return the numbers of the rows that are kept, those of an object together in a random order.
+def _drawn(counted: Tensor, observations: Tensor | None, objects: Tensor | None) -> Tensor:
+    """Return the numbers of the rows that are kept, those of an object together in the order of its photos.
 
     As many objects are drawn as have about ``MAX_ROWS`` rows: their number does not depend on which.
     """
     generator = torch.Generator().manual_seed(_SEED)
-    shuffled = counted[torch.randperm(len(counted), generator=generator)]
-    if objects is None:
-        return shuffled[:MAX_ROWS].sort().values
-    numbers, of_row = objects[shuffled].unique(return_inverse=True)
+    if observations is None or objects is None:
+        return counted[torch.randperm(len(counted), generator=generator)][:MAX_ROWS].sort().values
+    rows = counted[photo_order(observations[counted])]
+    numbers, of_row = objects[rows].unique(return_inverse=True)
     drawn = torch.zeros(len(numbers), dtype=torch.bool)
-    number = min(len(numbers), max(1, len(numbers) * MAX_ROWS // len(counted)))
-    drawn[torch.randperm(len(numbers), generator=generator)[:number]] = True
-    shuffled = shuffled[drawn[of_row]]
-    return shuffled[objects[shuffled].argsort(stable=True)]
+    wanted = min(len(numbers), max(1, len(numbers) * MAX_ROWS // len(counted)))
+    drawn[torch.randperm(len(numbers), generator=generator)[:wanted]] = True
+    rows, of_row = rows[drawn[of_row]], of_row[drawn[of_row]]
+    return rows[of_row.argsort(stable=True)]
