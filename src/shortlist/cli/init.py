@@ -1,12 +1,19 @@
 """``shortlist init``: look at one's own data, and write a first recipe."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shortlist.cli._options import argument, option
+
+if TYPE_CHECKING:
+    from shortlist.recipes import Features, Found
+
+_NETWORK = "timm:tf_efficientnet_lite0"  # small enough for a laptop; our results on photographs are with it
 
 
 def init(
@@ -20,13 +27,20 @@ def init(
     out: Annotated[
         Path | None, option("Recipe to write; NAME.yaml in this folder by default.", "--out", "-o")
     ] = None,
+    features: Annotated[
+        str | None,
+        option(
+            "Pretrained network whose features are trained on, as shortlist embed takes it; none for a "
+            f"small network from nothing. By default {_NETWORK} where timm is installed."
+        ),
+    ] = None,
 ) -> None:
-    """Look at your own data, say what is found, and write a recipe that trains on them.
+    """Look at your own data, say what is found, and write the recipe that we would start with, and why.
 
-    The recipe has comments. Read it, change what you like, and give it to shortlist train.
+    The recipe has comments. Read it, change what you like, and follow the commands that are printed.
     """
     from shortlist._store.files import write_text
-    from shortlist.recipes import look_at, starter_recipe
+    from shortlist.recipes import Features, explain, look_at, starter_recipe
 
     stem = (
         Path(os.path.abspath(data)) if out is None else out
@@ -37,6 +51,22 @@ def init(
     if path.exists():
         raise ValueError(f"--out must not exist yet, got {path}")
     found = look_at(data)
+    if features is not None and not found.are_images:
+        raise ValueError(f"--features must be left out: {data} has features already, got {features}")
+    network = features or (_NETWORK if find_spec("timm") is not None else "none")
+    wanted = None
+    if found.are_images and network != "none":
+        wanted = Features(network, Path(os.path.abspath(path.with_name(f"{name}-features"))))
+    _print_found(data, found)
+    for reason in explain(found, wanted):
+        typer.echo(f"advice: {reason}")
+    write_text(path, starter_recipe(found, name, wanted))
+    typer.echo(f"Wrote {path}. Next:")
+    for command in _commands(data, path, name, wanted):
+        typer.echo(f"  {command}")
+
+
+def _print_found(data: Path, found: "Found") -> None:
     counts = sorted(found.class_table.counts)
     kind = {"image_folder": "a folder of images", "image_list": "a list of images"}
     shape = " x ".join(map(str, found.input_shape))
@@ -48,5 +78,19 @@ def init(
     typer.echo(f"{'images of a median size of ' if found.are_images else 'inputs of length '}{shape}")
     for note in found.notes:
         typer.echo(f"note: {note}")
-    write_text(path, starter_recipe(found, name))
-    typer.echo(f"Wrote {path}. Next: shortlist train {path}")
+
+
+def _commands(data: Path, recipe: Path, name: str, features: "Features | None") -> list[str]:
+    """Return what to type next."""
+    train = f"shortlist train {quote(str(recipe))}"
+    if features is None:
+        return [train]
+    folder = os.path.relpath(features.folder)
+    code = "" if features.network.startswith("timm:") else " --allow-code"
+    size = f"{code} --size 224" if code else ""
+    run = f"runs/{name}"
+    return [
+        f"shortlist embed {quote(features.network)} {quote(str(data))} -o {quote(folder)}{size}",
+        f"{train} --out {run}",
+        f"shortlist join {run} -o {quote(f'{name}-model')}{code}",
+    ]

@@ -44,4 +44,10 @@ from .score_rules import (
     validation_is_test as validation_is_test,
 )
 from .sections import PredictorSection as PredictorSection
-from .starter import look_at as look_at, starter_recipe as starter_recipe
+from .starter import (
+    Features as Features,
+    Found as Found,
+    explain as explain,
+    look_at as look_at,
+    starter_recipe as starter_recipe,
+)

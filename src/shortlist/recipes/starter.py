@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from shortlist.recipes.default_sets import default_predictors, default_size
 
 _LISTS = (".csv", ".parquet", ".txt")
 _LOOKED_AT = 100  # images whose size is read
+_LONG_TAIL = 10  # times as many rows in the largest class as in the smallest
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,30 @@ class Found:
     def are_images(self) -> bool:
         """Whether the rows are images."""
         return self.data["name"] != "embeddings"
+
+    @property
+    def imbalance(self) -> float:
+        """Training rows of the largest class for each one of the smallest."""
+        counts = self.class_table.counts
+        return max(counts) / max(1, min(counts))
+
+    @property
+    def is_long_tailed(self) -> bool:
+        """Whether the classes are so uneven that rare ones need help."""
+        return self.imbalance >= _LONG_TAIL
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features to compute before training.
+
+    Args:
+        network: What ``shortlist embed`` takes: ``timm:NAME`` or ``package.module:function``.
+        folder: Folder for the features.
+    """
+
+    network: str
+    folder: Path
 
 
 def look_at(path: str | Path) -> Found:
@@ -139,56 +165,93 @@ def _notes_on_names(names: Sequence[str]) -> list[str]:
     return notes
 
 
-def starter_recipe(opened: Found, name: str) -> str:
-    """Write a recipe with comments, as text, that trains on what was found."""
+def explain(opened: Found, features: Features | None) -> list[str]:
+    """Say in a sentence each why the recipe is as it is."""
+    if features is not None:
+        reasons = [
+            f"features of {features.network}, a pretrained network, and one linear layer on them: the best "
+            "start with few photos, and it trains in seconds"
+        ]
+    elif opened.are_images:
+        reasons = [
+            "a small network from nothing, to see that all works: pretrained features are much better, and "
+            "need timm (pip install 'shortlist[vision]'); then run init again"
+        ]
+    else:
+        reasons = ["one linear layer on your features"]
+    if opened.is_long_tailed:
+        reasons.append(
+            f"the largest class has {opened.imbalance:.0f} times the rows of the smallest: class priors are "
+            "divided out, so that rare classes are named as readily as frequent ones, and the promise is "
+            "about the average class"
+        )
+    return reasons
+
+
+def starter_recipe(opened: Found, name: str, features: Features | None = None) -> str:
+    """Write a recipe with comments, as text, that trains on what was found or on features of it."""
     classes, train = len(opened.class_table), opened.rows["train"]
     k = default_size(classes)
+    from_nothing = opened.are_images and features is None
     # few epochs for images: a laptop does them in minutes, and the recipe only shows that all works
-    epochs = 40 if not opened.are_images else 15 if train < 2000 else 10 if train < 50_000 else 5
-    batch_size = 32 if train < 2000 else 128
-    data, model = dict(opened.data), "linear"
-    if opened.are_images:
-        side = min(opened.input_shape)
-        data["image_size"] = 32 if side <= 40 else 64
-        model = "small_cnn"
+    epochs = 40 if not from_nothing else 15 if train < 2000 else 10 if train < 50_000 else 5
     counts = opened.class_table.counts
     lines = [
         f"# {train} training, {opened.rows['val']} validation and {opened.rows['test']} test rows of "
         f"{classes} classes ({min(counts)} to {max(counts)} training rows each).",
+        *(line for reason in explain(opened, features) for line in _comment(reason)),
         f"# Train with: shortlist train {name}.yaml",
         f"name: {json.dumps(name)}",  # in quotes: 2024, yes and null are names too
         "data:",
-        *_indented(yaml.safe_dump(data, sort_keys=False, allow_unicode=True)),
-        *_model_lines(opened, model),
+        *_indented(yaml.safe_dump(_data(opened, features), sort_keys=False, allow_unicode=True)),
+        f"model: {{name: {'small_cnn' if from_nothing else 'linear'}}}",
         "# The loss. Others for short lists and rare classes: noised_topk, average_k, logit_adjusted, ...",
         "loss: {name: cross_entropy}",
-        f"optimizer: {{name: sgd, lr: {0.1 if model == 'linear' else 0.05}}}",
+        f"optimizer: {{name: sgd, lr: {0.05 if from_nothing else 0.1}}}",
         f"epochs: {epochs}",
-        f"batch_size: {batch_size}",
-        *_selection_lines(opened, k),
-        "# The sets to make: k classes, k classes on average, and a promise. These are the defaults.",
-        "# coverage: auto promises the highest of 90, 95, 98 and 99 % with at most 3 classes on average.",
-        "predictors:",
-        *(f"  {key}: {_in_line(value)}" for key, value in default_predictors(k).items()),
+        f"batch_size: {32 if train < 2000 else 128}",
+        *_selection_lines(k, from_nothing),
+        *_set_lines(opened, k),
         "# Processes that load images; 0 loads them in the training process itself.",
-        f"workers: {2 if opened.are_images and train > 5000 else 0}",
+        f"workers: {2 if from_nothing and train > 5000 else 0}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _model_lines(opened: Found, model: str) -> list[str]:
+def _comment(sentence: str) -> list[str]:
+    return wrap(
+        f"{one_line(sentence[0].upper() + sentence[1:])}.", 100, initial_indent="# ", subsequent_indent="# "
+    )
+
+
+def _data(opened: Found, features: Features | None) -> dict[str, Any]:
+    if features is not None:  # a split that the photos have not is drawn, a tenth as of photos
+        return {"name": "embeddings", "root": str(features.folder), "val_fraction": 0.1}
     if not opened.are_images:
-        return ["# One linear layer on the embeddings.", "model: {name: linear}"]
-    return [
-        "# A small network on small images, trained from nothing for a few epochs, to see that all works.",
-        "# With the extra `vision` a pretrained network is much better: put image_size: 224 above, and here",
-        '# model: {name: "timm:resnet50", pretrained: true}   (its weights are downloaded)',
-        f"model: {{name: {model}}}",
+        return opened.data
+    return {**opened.data, "image_size": 32 if min(opened.input_shape) <= 40 else 64}
+
+
+def _set_lines(opened: Found, k: int) -> list[str]:
+    predictors = default_predictors(k)
+    lines = [
+        "# The sets to make: k classes, k classes on average, and a promise. These are the defaults.",
+        "# coverage: auto promises the highest of 90, 95, 98 and 99 % with at most 3 classes on average.",
     ]
+    if opened.is_long_tailed:
+        predictors["conformal"] |= {"rule": "macro", "macro": "true"}
+        lines = [
+            "# Class priors are divided out of the scores: rare classes count as much as frequent ones.",
+            "adjust: {tau: 1}",
+            "# The sets to make: k classes, k classes on average, and a promise about the average class",
+            "# (rule: macro). coverage: auto promises the highest of 90, 95, 98 and 99 % with at most",
+            "# 3 classes on average.",
+        ]
+    return [*lines, "predictors:", *(f"  {key}: {_in_line(value)}" for key, value in predictors.items())]
 
 
-def _selection_lines(opened: Found, k: int) -> list[str]:
-    if not opened.are_images:  # of easy features every epoch is right among k, and the first would be kept
+def _selection_lines(k: int, from_nothing: bool) -> list[str]:
+    if not from_nothing:  # of easy features every epoch is right among k, and the first would be kept
         return [
             "schedule: {name: cosine}",
             "# The last epoch is kept, so that the validation rows choose no epoch. With a number in place",
