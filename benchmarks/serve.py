@@ -128,7 +128,7 @@ class Direct:
         service = self.service
         queries = [Query(decode(image, self.model, service.limits)) for image in self.images[:images]]
         for answer in service.answerer.answer(queries):
-            service.written(answer, start=0.0, images=1)
+            service.written(answer, "en", start=0.0, images=1)
 
     def alone(self) -> float:
         """Milliseconds of one image alone, by the clock."""

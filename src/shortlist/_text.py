@@ -18,6 +18,18 @@ def composed(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
+def folded(text: str) -> str:
+    """Return text as it is searched for: small letters without accents, one blank between words, no ×.
+
+    Example:
+        >>> folded("Mentha ×piperita"), folded("  Chêne  PÉDONCULÉ")
+        ('mentha piperita', 'chene pedoncule')
+    """
+    apart = unicodedata.normalize("NFKD", text.replace("×", " ").casefold())
+    plain = "".join(letter for letter in apart if not unicodedata.combining(letter))
+    return " ".join(plain.split())
+
+
 def format_percent(share: float | None, digits: int = 1) -> str:
     """Write a share in percent, without the sign; an unknown number is a hyphen.
 

@@ -15,7 +15,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._messages import examples
-from shortlist._names import split_author
 from shortlist._text import composed
 from shortlist.class_table import ClassTable, class_finder
 
@@ -175,8 +174,7 @@ class Place:
     def match(self, class_table: ClassTable, *, strict: bool = False) -> PlaceMatch:
         """Find the classes of a table that occur here.
 
-        A name is the id or name of a class (:func:`~shortlist.class_table.class_finder`), else a scientific
-        name that is the same without its author, if only one class has it.
+        A name is the id, a name or a synonym of a class (:func:`~shortlist.class_table.class_finder`).
 
         Args:
             class_table: Table of the c classes.
@@ -233,17 +231,16 @@ def _is_head(first: Sequence[str]) -> bool:
 
 
 def _finder(classes: ClassTable) -> Callable[[str], int | None]:
-    """Return the function from a label to the index of its class: by id, by name, then without author."""
-    find, plain = class_finder(classes), classes.plain_names
+    """Return the function from a label to the index of its class; ``None`` also for a name of several."""
+    find = class_finder(classes)
 
-    def found(label: str) -> int | None:
+    def find_one(label: str) -> int | None:
         try:
-            index = find(label)
+            return find(label)
         except ValueError:  # the name of several classes
             return None
-        return plain.get(split_author(composed(label))[0]) if index is None else index
 
-    return found
+    return find_one
 
 
 def _weight(weight: object, what: str) -> float:

@@ -7,11 +7,13 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from shortlist import ClassTable, Model, Preprocessing
@@ -72,6 +74,31 @@ def test_people_read_names_probabilities_and_the_promise(of_embeddings, tmp_path
     assert more.splitlines() == [*expected, f"top2: {promise_words(model.promises['top2'])}"]
     longer = predict(of_embeddings, tmp_path / "rows.npy", "--predictor", "top2", "--top", 3).stdout
     assert [line.endswith("(not in the set)") for line in longer.splitlines()[1:4]] == [False, False, True]
+
+
+def test_common_names_are_in_every_form(tmp_path):
+    model = small_model((6,))
+    common = {"fr": [["chêne", "rouvre"], [], ["frêne"], []], "de": [["Eiche"], [], [], []]}
+    table = replace(model.classes, common_names=common)
+    parts = {"spec": model.spec, "score_map": model.score_map, "predictors": dict(model.predictors)}
+    Model.from_parts(model.network, table, **parts).save(tmp_path / "model")
+    np.save(tmp_path / "rows.npy", np.zeros((1, 6), np.float32))
+    words = (tmp_path / "model", tmp_path / "rows.npy", "--top", 4)
+    expected = {NAMES[0]: ["chêne", "rouvre"], NAMES[1]: [], NAMES[2]: ["frêne"], NAMES[3]: []}
+    (line,) = predict(*words, "--lang", "fr-CA", "--json").stdout.splitlines()
+    assert {c["name"]: c["common_names"] for c in json.loads(line)["candidates"]} == expected
+    first = {name: next(iter(names), "") for name, names in expected.items()}
+    rows = list(csv.DictReader(predict(*words, "--lang", "fr", "-o", "-").stdout.splitlines()))
+    assert {row["name"]: row["common_name"] for row in rows} == first
+    predict(*words, "--lang", "fr", "-o", tmp_path / "a.parquet")
+    columns = parquet.read_table(tmp_path / "a.parquet").to_pydict()
+    assert dict(zip(columns["name"], columns["common_name"], strict=True)) == first
+    assert f"{NAMES[0]}  Eiche" in predict(*words, "--lang", "de").stdout
+    assert "common_name" not in predict(*words, "-o", "-").stdout
+    refused = CliRunner().invoke(app, ["predict", *map(str, words), "--lang", "it"])
+    assert "--lang must be a language of the model's common names (fr, de), got 'it'" in str(
+        refused.exception
+    )
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors", "pt"])

@@ -28,6 +28,18 @@ WITH_IDS = ClassTable(["Oak tree", "Ash tree", "Elm tree"], ids=["oak", "ash", "
 CROSSED = ClassTable(["b", "c", "a"], ids=["a", "b", "c"])
 TWICE = ClassTable(["Oak", "Oak", "Ash"], ids=["x1", "x2", "x3"])
 GBIF = ClassTable(["Quercus robur", "Fraxinus excelsior", "Ulmus minor"], ids=["28786", "31723", "53618"])
+NAMED = ClassTable(
+    ["Quercus robur L.", "Quercus pedunculata", "Acer nigrum Michx.", "Acer nigrum Bosc", "Ulmus minor"],
+    ids=["q1", "q2", "a1", "a2", "u1"],
+    authors=["", "", "", "", "Mill."],
+    synonyms=[
+        ["Quercus pedunculata", "Quercus femina Mill."],
+        ["Both"],
+        ["Both"],
+        [],
+        ["Ulmus carpinifolia"],
+    ],
+)
 
 SEVERAL = "several"
 TABLE = [
@@ -56,6 +68,18 @@ TABLE = [
     (GBIF, "31723", 1),
     (GBIF, "Ulmus minor", 2),
     (GBIF, "0", None),
+    (GBIF, "Ulmus minor Mill.", 2),
+    (NAMED, "Quercus robur", 0),
+    (NAMED, "Quercus robur Linnaeus", 0),
+    (NAMED, "Quercus pedunculata", 1),  # a name goes before the synonym of another class
+    (NAMED, "Quercus femina", 0),
+    (NAMED, "Quercus femina Mill.", 0),
+    (NAMED, "Acer nigrum", None),  # the name of two, without its author
+    (NAMED, "Acer nigrum Bosc", 3),
+    (NAMED, "Both", None),  # a synonym of two
+    (NAMED, "Ulmus minor Mill.", 4),
+    (NAMED, "Ulmus carpinifolia", 4),
+    (NAMED, "Ulmus", None),
 ]  # fmt: skip
 
 

@@ -66,6 +66,8 @@ def test_classes_are_found_by_words(client):
             {
                 "id": "b2",
                 "name": "Betula nana",
+                "author": "",
+                "common_names": [],
                 "parents": {"family": "Betulaceae", "genus": "Betula"},
                 "count": 30,
                 "rare": False,

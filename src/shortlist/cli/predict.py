@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,6 +72,10 @@ def predict(
             "default is 5 in files, and 1 on the screen."
         ),
     ] = None,
+    lang: Annotated[
+        str | None,
+        option("Also write the common name of each class in this language, such as fr, if the model has it."),
+    ] = None,
     batch_size: Annotated[int, option("Number of items that are scored at a time.")] = 256,
     path_column: Annotated[str, option("Column of a list that has the paths.")] = "path",
     network: OwnNetwork = None,
@@ -86,10 +91,10 @@ def predict(
 ) -> None:
     """Make the short list of each item: classes with names, probabilities, and whether they are in the set.
 
-    The columns of a file are item, rank (from 1), class (index), id, name, probability and in_set, and novel
-    if the model has a detector of strangers. An item that cannot be read, or whose scores are not numbers,
-    has one line with empty columns (in JSON lines: its item and an error), is named on stderr with the
-    reason, and makes the exit code 1.
+    The columns of a file are item, rank (from 1), class (index), id, name, probability and in_set,
+    common_name with --lang, and novel if the model has a detector of strangers. An item that cannot be read,
+    or whose scores are not numbers, has one line with empty columns (in JSON lines: its item and an error),
+    is named on stderr with the reason, and makes the exit code 1.
 
     Loading a model never runs code that the model names. If the network is your own code, name the function
     that makes it with --network.
@@ -115,6 +120,7 @@ def predict(
             form="jsonl" if as_json else "csv" if piped else "text",
             choice=choice,
             top=top,
+            lang=lang,
             batch_size=batch_size,
             path_column=path_column,
             progress=None if report is None else partial(report, "predicting"),
@@ -191,6 +197,7 @@ def predict_files(
     form: "Form" = "text",
     choice: "Choice | str | None" = None,
     top: int | None = None,
+    lang: str | None = None,
     batch_size: int = 256,
     path_column: str = "path",
     progress: Callable[[int, int], None] | None = None,
@@ -200,7 +207,7 @@ def predict_files(
     Without ``out`` they are written to stdout, in the given form.
     """
     from shortlist._checks import check_count
-    from shortlist.model import COLUMNS, NODE_COLUMNS, NOVEL, check_suffix, open_lists
+    from shortlist.model import COLUMNS, COMMON_NAME, NODE_COLUMNS, NOVEL, check_suffix, open_lists
     from shortlist.sentences import promise_numbers
 
     if top is not None:
@@ -215,15 +222,16 @@ def predict_files(
     at_least = (1 if out is None and form == "text" else 5) if top is None else top
     chosen, promise = model.resolve(choice)
     lists = _listed(model, inputs, chosen, at_least, batch_size, path_column)
-    columns = COLUMNS + NOVEL * (model.novelty is not None)
+    columns = COLUMNS + COMMON_NAME * (lang is not None) + NOVEL * (model.novelty is not None)
     columns += NODE_COLUMNS * (
         chosen.predictor in model.predictors and model.predictors[chosen.predictor].takes_taxonomy
     )
     numbers = {"predictor": chosen.predictor, **promise_numbers(promise)}
     done = 0
+    common = None if lang is None else _common_names(model, lang)
     with open_lists(sys.stdout if out is None else out, form, columns=columns, promise=numbers) as writer:
         for items, total in lists:
-            writer.add(items)
+            writer.add(items if common is None else [_with_names(item, common) for item in items])
             done += len(items)
             if progress is not None:
                 progress(done, total)
@@ -262,6 +270,23 @@ def _listed(
         lists = iter(model.lists(scores, choice, features=features, at_least=top) if len(prepared) else [])
         pairs = zip(names, reasons, strict=True)
         yield [_item(name, next(lists) if why is None else None, why) for name, why in pairs], len(files)
+
+
+def _common_names(model: "Model", lang: str) -> Sequence[Sequence[str]]:
+    """Return the common names of each class in a language that the model must have."""
+    from shortlist._languages import best_language
+
+    classes = model.classes
+    if best_language(lang, classes.common_names) is None:
+        languages = ", ".join(classes.common_names) or "none"
+        raise ValueError(f"--lang must be a language of the model's common names ({languages}), got {lang!r}")
+    return classes.common_names_in(lang)
+
+
+def _with_names(item: "Item", common: Sequence[Sequence[str]]) -> "Item":
+    if isinstance(item.candidates, str):
+        return item
+    return replace(item, common_names=[common[candidate.index] for candidate in item.candidates])
 
 
 def _item(name: str, listed: "ShortList | None", reason: str | None) -> "Item":

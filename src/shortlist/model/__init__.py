@@ -15,6 +15,7 @@ from shortlist.model.hashing import model_hash, model_version, network_hash
 from shortlist.model.images import inputs_or_reasons, pixels_for
 from shortlist.model.list_writers import (
     COLUMNS,
+    COMMON_NAME,
     NODE_COLUMNS,
     NOVEL,
     Counts,

@@ -18,6 +18,7 @@ Form = Literal["text", "csv", "jsonl"]
 
 COLUMNS = ("item", "rank", "class", "id", "name", "probability", "in_set")
 NOVEL = ("novel",)  # of models with a detector of strangers
+COMMON_NAME = ("common_name",)  # in a language that was asked for
 NODE_COLUMNS = ("node", "level", "mass", "node_size")  # of the node of a taxonomy that holds the class
 _NAMED = 10  # items that could not be read and are named; the others are counted
 
@@ -30,11 +31,17 @@ class Item:
         name: Path of the image, or file and row.
         candidates: Candidates, the best first; or in words why there are none.
         novel: Whether the item is flagged as a stranger; ``None`` if that is not known.
+        common_names: What people call each candidate, the best name first, if a language was asked for.
     """
 
     name: str
     candidates: Sequence[Candidate] | str
     novel: bool | None = None
+    common_names: Sequence[Sequence[str]] | None = None
+
+    def common_name(self, place: int) -> str:
+        """Return the best common name of a candidate; empty if there is none."""
+        return next(iter(self.common_names[place]), "") if self.common_names else ""
 
 
 @dataclass(frozen=True)
@@ -97,8 +104,8 @@ def open_lists(
     Args:
         out: File to write (``.csv``, ``.jsonl`` or ``.parquet``), or an open stream.
         form: Form of what is written to a stream.
-        columns: What is written: ``COLUMNS``, with ``NOVEL`` of strangers and ``NODE_COLUMNS`` of answers
-            that are made of nodes of a taxonomy.
+        columns: What is written: ``COLUMNS``, with ``NOVEL`` of strangers, ``NODE_COLUMNS`` of answers that
+            are made of nodes of a taxonomy, and ``COMMON_NAME``.
         promise: What the lists promise, to be written into each line of JSON.
     """
     if isinstance(out, Path):
@@ -126,6 +133,7 @@ def _rows(item: Item) -> list[dict[str, Any]]:
     for rank, c in enumerate(item.candidates, start=1):
         values = (item.name, rank, c.index, c.id, c.name, c.probability, c.in_set, item.novel)
         row: dict[str, Any] = dict(zip(COLUMNS + NOVEL, values, strict=True))
+        row["common_name"] = item.common_name(rank - 1)
         if c.node is not None:
             of_node = (c.node.name, c.node.level, c.node.mass, c.node.size)
             row |= dict(zip(NODE_COLUMNS, of_node, strict=True))
@@ -166,9 +174,10 @@ class _TextWriter(ListWriter):
         stranger = "; stranger: it looks like none of the known classes" if item.novel else ""
         count = f"{size} {'class' if size == 1 else 'classes'}" if size else "no class is sure enough"
         self._file.write(f"{one_line(item.name)}: {count}{stranger}\n")
-        for c in item.candidates:
+        for place, c in enumerate(item.candidates):
             chance = "      ?" if c.probability is None else f"{100 * c.probability:5.1f} %"
             words = [f"  {chance}  {one_line(c.name)}"]
+            words += [one_line(name)] if (name := item.common_name(place)) else []
             if c.node is not None and self._with_nodes and c.node.name != c.name:
                 words.append(f"(in {one_line(c.node.level)} {one_line(c.node.name)})")
             if not c.in_set:
@@ -185,16 +194,20 @@ class _JsonLinesWriter(ListWriter):
         if isinstance(item.candidates, str):
             content["error"] = item.candidates
         else:
-            content |= self._listed(item.candidates)
+            content |= self._listed(item.candidates, item.common_names)
             content |= {"novel": item.novel} if "novel" in self._columns else {}
             content |= {} if self._promise is None else {"promise": self._promise}
         self._file.write(json.dumps(content, ensure_ascii=False) + "\n")
 
-    def _listed(self, candidates: Sequence[Candidate]) -> dict[str, Any]:
-        listed = [
+    def _listed(
+        self, candidates: Sequence[Candidate], common: Sequence[Sequence[str]] | None
+    ) -> dict[str, Any]:
+        listed: list[dict[str, Any]] = [
             {"class": c.index, "id": c.id, "name": c.name, "probability": c.probability, "in_set": c.in_set}
             for c in candidates
         ]
+        for candidate, names in zip(listed, common or (), strict=False):
+            candidate["common_names"] = list(names)
         if "node" not in self._columns:
             return {"candidates": listed}
         nodes = dict.fromkeys(c.node for c in candidates if c.node is not None)

@@ -1,11 +1,12 @@
 """Answers as plain values, in the form of ``/v1``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
+from shortlist._languages import best_language
 from shortlist.class_table import ClassTable
 from shortlist.model import Choice, NodesAnswer
 from shortlist.predictors import Candidate, NoveltyDetector
@@ -62,20 +63,33 @@ class AnswerForm:
         self._image_form = image_form
         self._novelty = {} if novelty is None else {"level": novelty.level, "words": novelty_words(novelty)}
         rare = table.groups().eq(0).tolist() if table.counts else [False] * len(table)
-        columns = zip(table.ids, table.names, table.parents_by_class, rare, strict=True)
-        self.classes = [
-            {"id": id, "name": name, "parents": parents, "rare": is_rare}
-            for id, name, parents, is_rare in columns
+        authors = [author for _, author in table.scientific_names]
+        columns = zip(table.ids, table.names, authors, table.parents_by_class, rare, strict=True)
+        self._classes = [
+            {"id": id, "name": name, "author": author, "parents": parents, "rare": is_rare}
+            for id, name, author, parents, is_rare in columns
         ]
-        """What is always the same of each class."""
+        languages = lru_cache(maxsize=256)(lambda wanted: best_language(wanted, table.common_names))
+        by_language = lru_cache(maxsize=None)(self._in_language)  # as many as the table has
+        self._table, self._language, self._by_language = table, languages, by_language
 
-    def __call__(self, answer: Answer) -> dict[str, Any]:
-        """Return an answer as plain values."""
+    def classes(self, language: str) -> list[dict[str, Any]]:
+        """Return what is always the same of each class, with its common names in a language."""
+        return self._by_language(self._language(language))
+
+    def _in_language(self, key: str | None) -> list[dict[str, Any]]:
+        names = self._table.common_names_in(key or "")
+        pairs = zip(self._classes, names, strict=True)
+        return [{**form, "common_names": list(common)} for form, common in pairs]
+
+    def __call__(self, answer: Answer, language: str) -> dict[str, Any]:
+        """Return an answer as plain values, with names in a language."""
+        classes = self.classes(language)
         listed, ancestor = answer.listed, answer.common_ancestor
         pairs = zip(listed.candidates, answer.related_images, strict=True)
         return {
             "status": answer.status,
-            "candidates": [self._candidate(candidate, images) for candidate, images in pairs],
+            "candidates": [self._candidate(candidate, images, classes) for candidate, images in pairs],
             "set_size": len(listed.members),
             "set_probability": round(min(listed.mass or 0.0, 1.0), 6),
             "choice": choice_form(listed.choice),
@@ -88,10 +102,10 @@ class AnswerForm:
             "nodes": None if listed.nodes is None else _nodes_form(listed.nodes),
         }
 
-    def _candidate(self, candidate: Candidate, images: Any) -> dict[str, Any]:
+    def _candidate(self, candidate: Candidate, images: Any, classes: Sequence[Any]) -> dict[str, Any]:
         top, coverage, average = candidate.enters_at
         return {
-            **self.classes[candidate.index],
+            **classes[candidate.index],
             "probability": candidate.probability,
             "in_set": candidate.in_set,
             "enters_at": {"top": top, "coverage": coverage, "average": average},

@@ -37,7 +37,8 @@ _REFUSALS = {
     507: ("The answer could not be kept.", "log_full", "The store of answers is full: nothing was kept."),
 }
 _MODEL = {"name": "glyphs", "version": "3f9c1d2e4a5b"}
-_CLASS = {"id": "U+0041", "name": "A", "parents": {"script": "Latin"}, "count": 140, "rare": False}
+_NAMES = {"id": "U+0041", "name": "A", "author": "", "common_names": [], "parents": {"script": "Latin"}}
+_CLASS = {**_NAMES, "count": 140, "rare": False}
 _IMAGE = {
     "id": "0-17",
     "similarity": 0.93,
@@ -52,9 +53,7 @@ _ANSWER = {
     "status": "ok",
     "candidates": [
         {
-            "id": "U+0041",
-            "name": "A",
-            "parents": {"script": "Latin"},
+            **_NAMES,
             "probability": 0.71,
             "in_set": True,
             "rare": False,
@@ -86,6 +85,9 @@ _EXAMPLES: dict[str, Any] = {
     "classes": {"total": 1, "classes": [_CLASS]},
     "class": {
         **_CLASS,
+        "synonyms": [],
+        "common_names_by_language": {},
+        "external": {},
         "confused_with": [{"id": "U+0391", "name": "Α", "probability": 0.31}],
         "example_images": [_IMAGE],
     },
@@ -240,6 +242,7 @@ def plantnet_answer() -> dict[str, Any]:
         }
         for level, parent in (("genus", "Quercus"), ("family", "Fagaceae"))
     }
+    ids = {"gbif": {"id": "2878688"}, "powo": {"id": "304293-2"}}
     example = {
         "query": {
             "project": "all",
@@ -252,7 +255,7 @@ def plantnet_answer() -> dict[str, Any]:
         "language": "en",
         "preferedReferential": "trees",
         "bestMatch": "Quercus robur L.",
-        "results": [{"score": 0.81, "species": {**name, **parents, "commonNames": []}}],
+        "results": [{"score": 0.81, "species": {**name, **parents, "commonNames": ["English oak"]}, **ids}],
         "promise": {**_ANSWER["promise"], "level": None, "size": 20, "holds": False},
         "version": "3f9c1d2e4a5b",
         "remainingIdentificationRequests": 499,

@@ -10,14 +10,19 @@ from shortlist.serve.limits import MAX_IMAGES
 MAX_CLASSES = 2000
 """Most classes that come with a request."""
 # ids of classes are in the composed form of Unicode; a client may send the same word in another form
+Language = Annotated[
+    str | None,
+    Field(max_length=20, description="Language of names; by default that of the header Accept-Language."),
+]
 Id = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(composed)]
 
 
 class ScopeOptions(BaseModel):
-    """Options that say which objects lists are for."""
+    """Options that say which objects lists are for, and in which language they are."""
 
     model_config = ConfigDict(extra="forbid")
 
+    lang: Language = None
     place: str | None = Field(
         default=None,
         max_length=200,

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator
 from starlette.requests import Request
 
 from shortlist._names import split_author
+from shortlist._text import folded
 from shortlist.class_table import ClassTable
 from shortlist.model import Choice
 from shortlist.place import Place
@@ -160,7 +161,7 @@ async def _identified(
         "includeRelatedImages": asked.related,
         "noReject": asked.no_reject,
     }
-    shown = _results(answer, service, str(request.base_url).rstrip("/"), asked.related)
+    shown = _results(answer, service, str(request.base_url).rstrip("/"), asked)
     body = {"query": query, "language": asked.lang, **_answer_form(answer, shown, service, left)}
     return JSONResponse(body, headers=_rate_headers(service, left))
 
@@ -181,9 +182,9 @@ def _add_lists(router: APIRouter, service: Service, refusals: dict[int | str, An
 
     @router.get("/v2/languages", summary="The languages of common names", responses=refusals)
     def languages(request: Request, asked: Annotated[_Asked, Depends()]) -> Response:
-        """List the languages: any is taken, and no class has a common name yet."""
+        """List the languages of the classes' common names; any other is taken too."""
         service.rate.take(service.client(request, asked.key))
-        return JSONResponse(["en"])
+        return JSONResponse(sorted(table.common_names) or ["en"])
 
     @router.get("/v2/species", summary="The classes, in Pl@ntNet's form", responses=refusals)
     def species(request: Request, asked: Annotated[_Page, Depends()]) -> Response:
@@ -196,12 +197,11 @@ def _add_lists(router: APIRouter, service: Service, refusals: dict[int | str, An
         service.rate.take(service.client(request, asked.key))
         place = _place_of(service, project)
         occurs = [True] * len(table) if place is None else place.vector(table).gt(0).tolist()
-        names = [_name(text)["scientificNameWithoutAuthor"].casefold() for text in table.names]
-        start = asked.prefix.casefold()
-        listed = [index for index, name in enumerate(names) if occurs[index] and name.startswith(start)]
+        names, start = table.scientific_names, folded(asked.prefix)
+        listed = [i for i, (name, _) in enumerate(names) if occurs[i] and folded(name).startswith(start)]
         if asked.size and asked.page:
             listed = listed[(asked.page - 1) * asked.size : asked.page * asked.size]
-        return JSONResponse([_species(table, index) for index in listed])
+        return JSONResponse([_species(table, index, asked.lang) for index in listed])
 
 
 def _add_state(router: APIRouter, service: Service, refusals: dict[int | str, Any]) -> None:
@@ -251,7 +251,7 @@ def _answer_form(
     return {
         "predictedOrgans": [],
         "preferedReferential": service.name,
-        "bestMatch": answer.listed[0].name if answer.listed else "",
+        "bestMatch": results[0]["species"]["scientificName"] if results else "",
         "results": results,
         "promise": promise_form(answer.listed.promise),
         "version": service.version,
@@ -287,19 +287,25 @@ def _organs(organs: Sequence[str], images: int) -> list[str]:
     return small
 
 
-def _results(answer: Answer, service: Service, base: str, related: bool) -> list[dict[str, Any]]:
-    results = []
+def _results(answer: Answer, service: Service, base: str, asked: _Identify) -> list[dict[str, Any]]:
+    table, results = service.model.classes, []
+    common = table.common_names_in(asked.lang)
     for listed, images in zip(answer.listed, answer.related_images, strict=True):
         result: dict[str, Any] = {
             "score": round(listed.probability or 0.0, 5),
             "species": {
-                **_name(listed.name),
+                **_class_name(table, listed.index),
                 "genus": _name(listed.parents.get("genus", "")),
                 "family": _name(listed.parents.get("family", "")),
-                "commonNames": [],
+                "commonNames": list(common[listed.index]),
+            },
+            **{
+                place: {"id": id}
+                for place in ("gbif", "powo")
+                if (id := _external(table, place, listed.index))
             },
         }
-        if related:
+        if asked.related:
             result["images"] = [_image(image, service, base) for image in images]
         results.append(result)
     return results
@@ -311,18 +317,28 @@ def _name(text: str) -> dict[str, str]:
     return {"scientificNameWithoutAuthor": name, "scientificNameAuthorship": author, "scientificName": text}
 
 
-def _species(table: ClassTable, index: int) -> dict[str, Any]:
+def _class_name(table: ClassTable, index: int) -> dict[str, str]:
+    (name, author), whole = table.scientific_names[index], table.names[index]
+    whole = whole if whole.endswith(author) else f"{name} {author}"
+    return {"scientificNameWithoutAuthor": name, "scientificNameAuthorship": author, "scientificName": whole}
+
+
+def _external(table: ClassTable, place: str, index: int) -> str | None:
+    return (table.external[place][index] or None) if place in table.external else None
+
+
+def _species(table: ClassTable, index: int, language: str) -> dict[str, Any]:
     """Return a class in the form of the lists, where the parents are texts."""
-    name, without = _name(table.names[index]), "scientificNameWithoutAuthor"
+    name, without = _class_name(table, index), "scientificNameWithoutAuthor"
     parents = {level: table.parents[level][index] for level in ("genus", "family") if level in table.parents}
     return {
         "id": table.ids[index],
         without: name[without],
         "scientificNameAuthorship": name["scientificNameAuthorship"],
-        "gbifId": None,
-        "powoId": None,
+        "gbifId": _external(table, "gbif", index),
+        "powoId": _external(table, "powo", index),
         "iucnCategory": None,
-        "commonNames": [],
+        "commonNames": list(table.common_names_in(language)[index]),
         **{level: _name(parents.get(level, ""))[without] for level in ("genus", "family")},
     }
 

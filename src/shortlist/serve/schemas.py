@@ -36,6 +36,8 @@ class CandidateForm(BaseModel):
 
     id: str
     name: str
+    author: str = Field(description="Author of the scientific name, if there is one.", examples=["L."])
+    common_names: list[str] = Field(description="What people call it, in the language of the request.")
     parents: dict[str, str] = Field(examples=[{"genus": "Quercus", "family": "Fagaceae"}])
     probability: float = Field(ge=0, le=1)
     in_set: bool
@@ -177,6 +179,8 @@ class ClassForm(BaseModel):
 
     id: str
     name: str
+    author: str
+    common_names: list[str]
     parents: dict[str, str]
     count: int | None = Field(description="Number of training examples.")
     rare: bool
@@ -200,6 +204,9 @@ class ConfusedForm(BaseModel):
 class ClassDetails(ClassForm):
     """All that is known about a class."""
 
+    synonyms: list[str]
+    common_names_by_language: dict[str, list[str]]
+    external: dict[str, str] = Field(description="Its ids elsewhere.", examples=[{"gbif": "2878688"}])
     confused_with: list[ConfusedForm]
     example_images: list[RelatedImageForm]
 

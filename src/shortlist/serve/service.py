@@ -17,6 +17,7 @@ from shortlist._recent import Recent
 from shortlist.index import ImageIndex
 from shortlist.model import Choice, Model, model_version
 from shortlist.place import Place
+from shortlist.sentences import LANGUAGE
 from shortlist.serve.answer_form import AnswerForm, written
 from shortlist.serve.answerer import Answerer
 from shortlist.serve.batching import Batcher, Future
@@ -233,10 +234,10 @@ class Service:
         """Return the address of a thumbnail; where keys are needed, a signature takes the place of one."""
         return f"/v1/images/{name}{self.keys.sign(name)}"
 
-    def written(self, answer: Answer, *, start: float, images: int, **more: Any) -> bytes:
+    def written(self, answer: Answer, language: str, *, start: float, images: int, **more: Any) -> bytes:
         """Return an answer as JSON, with the model that made it, the time that it took, and more."""
-        content = {**self.form(answer), "images": images, "model": self.named, "seconds": _since(start)}
-        return written(content | more)
+        content = self.form(answer, language) | {"images": images, "model": self.named}
+        return written(content | {"seconds": _since(start)} | more)
 
     async def signing(self, uploads: Sequence[Upload]) -> Signing:
         """Return what a receipt for these photos needs."""
@@ -254,9 +255,9 @@ class Service:
             self._drift_until = time.monotonic() + _DRIFT_SECONDS
         return self._drift
 
-    def written_each(self, answers: Sequence[Answer | BadImage], *, start: float) -> bytes:
+    def written_each(self, answers: Sequence[Answer | BadImage], language: str, *, start: float) -> bytes:
         """Return answers as JSON, one for each image."""
-        forms = [a.to_dict() if isinstance(a, BadImage) else self.form(a) for a in answers]
+        forms = [a.to_dict() if isinstance(a, BadImage) else self.form(a, language) for a in answers]
         return written({"answers": forms, "model": self.named, "seconds": _since(start)})
 
     def start(self) -> None:
@@ -280,6 +281,11 @@ class Service:
 
 def _since(start: float) -> float:
     return round(time.perf_counter() - start, 4)
+
+
+def language_of(request: Request, chosen: str | None) -> str:
+    """Return the language that a request wants: the one chosen, else what its client prefers."""
+    return chosen or request.headers.get("accept-language", "")[:200] or LANGUAGE
 
 
 def sentence(error: Exception) -> str:

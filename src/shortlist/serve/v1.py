@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -10,7 +11,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from starlette.requests import Request
 
-from shortlist._text import composed
+from shortlist._text import composed, folded
+from shortlist.class_table import ClassTable
 from shortlist.model import Choice
 from shortlist.sentences import LANGUAGE
 from shortlist.serve import examples, schemas
@@ -18,9 +20,9 @@ from shortlist.serve.card import ladder
 from shortlist.serve.forms import Form, Upload, read_form
 from shortlist.serve.limits import MAX_IMAGES
 from shortlist.serve.metrics import CONTENT_TYPE
-from shortlist.serve.options import BatchOptions, IdentifyOptions, LadderOptions
+from shortlist.serve.options import BatchOptions, IdentifyOptions, LadderOptions, Language
 from shortlist.serve.refusals import Refusal
-from shortlist.serve.service import Service, sentence
+from shortlist.serve.service import Service, language_of, sentence
 
 _IMAGE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _JSON = "application/json"
@@ -42,8 +44,7 @@ def v1_routes(service: Service) -> APIRouter:
 
 def identify_routes(service: Service) -> APIRouter:
     """Return the routes that are called most."""
-    router, limits = APIRouter(), service.limits
-    refused = (400, 401, 403, 408, 413, 415, 422, 429, 503)
+    router, limits, refused = APIRouter(), service.limits, (400, 401, 403, 408, 413, 415, 422, 429, 503)
 
     @router.post(
         "/v1/identify",
@@ -63,7 +64,8 @@ def identify_routes(service: Service) -> APIRouter:
                 options = options.model_copy(update={"limit": _WIDE})
             answer = await service.answer_object(uploads, options, held)
             more = {} if signing is None else signing.receipt(answer, model=service.version)
-        return Response(service.written(answer, start=start, images=len(uploads), **more), media_type=_JSON)
+        more = {**more, "start": start, "images": len(uploads)}
+        return Response(service.written(answer, language_of(request, options.lang), **more), media_type=_JSON)
 
     @router.post(
         "/v1/identify/batch",
@@ -78,7 +80,8 @@ def identify_routes(service: Service) -> APIRouter:
         with service.entering(request) as (held, _):
             form = await read_form(request, limits, held, max_files=limits.batch_images)
             results = await service.answer_each(images_of(form), options, held)
-        return Response(service.written_each(results, start=start), media_type=_JSON)
+        wanted = language_of(request, options.lang)
+        return Response(service.written_each(results, wanted, start=start), media_type=_JSON)
 
     return router
 
@@ -95,10 +98,7 @@ def images_of(form: Form) -> list[Upload]:
 
 def _add_classes(router: APIRouter, service: Service) -> None:
     table = service.model.classes
-    words = [
-        " ".join([name, id, *(column[i] for column in table.parents.values())]).casefold()
-        for i, (name, id) in enumerate(zip(table.names, table.ids, strict=True))
-    ]
+    words = [folded(" ".join(_names_of(table, index))) for index in range(len(table))]
 
     @router.get(
         "/v1/classes",
@@ -108,26 +108,29 @@ def _add_classes(router: APIRouter, service: Service) -> None:
     )
     def classes(
         request: Request,
-        search: Annotated[str, Query(max_length=200, description="Part of a name, id or parent.")] = "",
+        search: Annotated[str, Query(max_length=200, description="Part of names, id or parents.")] = "",
+        lang: Language = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     ) -> Response:
         """List the classes that the model knows, in the order of its table."""
         service.rate.take(service.client(request))
-        wanted = composed(search).casefold().split()
+        wanted, language = folded(search).split(), language_of(request, lang)
         found = [i for i, text in enumerate(words) if all(word in text for word in wanted)]
-        listed = [_class_form(service, i) for i in found[offset : offset + limit]]
+        listed = [_class_form(service, i, language) for i in found[offset : offset + limit]]
         return JSONResponse({"total": len(found), "classes": listed})
 
 
 def _add_class(router: APIRouter, service: Service) -> None:
+    table = service.model.classes
+
     @router.get(
         "/v1/classes/{id:path}",
         response_model=schemas.ClassDetails,
         responses=examples.responses("class", 401, 404, 422, 429),
         summary="One class",
     )
-    def one_class(request: Request, id: str) -> Response:
+    def one_class(request: Request, id: str, lang: Language = None) -> Response:
         """Say what is known about a class: its counts, what it is taken for, some images of it."""
         service.rate.take(service.client(request))
         index = service.class_index.get(composed(id))
@@ -137,17 +140,32 @@ def _add_class(router: APIRouter, service: Service) -> None:
         images = [] if known is None else known.examples(index, _EXAMPLES)
         return JSONResponse(
             {
-                **_class_form(service, index),
+                **_class_form(service, index, language_of(request, lang)),
+                "synonyms": list(table.synonyms[index]) if table.synonyms else [],
+                "common_names_by_language": _by_key(table.common_names, index),
+                "external": _by_key(table.external, index),
                 "confused_with": _confused_with(service, index),
                 "example_images": [service.image_form(image) for image in images],
             }
         )
 
 
-def _class_form(service: Service, index: int) -> dict[str, Any]:
+def _names_of(table: ClassTable, index: int) -> Iterator[str]:
+    """Give all that a class may be searched by."""
+    yield from (table.names[index], *table.scientific_names[index], table.ids[index])
+    yield from (column[index] for column in table.parents.values())
+    yield from (name for column in table.common_names.values() for name in column[index])
+    yield from table.synonyms[index] if table.synonyms else ()
+
+
+def _by_key(columns: Mapping[str, Sequence[Any]], index: int) -> dict[str, Any]:
+    return {key: column[index] for key, column in columns.items() if column[index]}
+
+
+def _class_form(service: Service, index: int, language: str) -> dict[str, Any]:
     table = service.model.classes
     return {
-        **service.form.classes[index],
+        **service.form.classes(language)[index],
         "count": table.counts[index] if table.counts else None,
     }
 

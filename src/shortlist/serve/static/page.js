@@ -208,6 +208,7 @@ function candidateItem(candidate, inSet) {
     "li", { className: `candidate${inSet ? "" : " outside"}${isChosen ? " chosen" : ""}`, tabIndex: -1 },
     make("div", { className: "head" }, make("h3", { dir: "auto", textContent: candidate.name }),
       candidate.rare ? make("span", { className: "badge", textContent: words.rare }) : null),
+    candidate.common_names.length ? make("p", { className: "common", dir: "auto", textContent: candidate.common_names.slice(0, 3).join(", ") }) : null,
     unlike.length ? make("p", { className: "parents", dir: "auto", textContent: unlike.join(" · ") }) : null,
     make("p", { className: "chance" }, bar,
       make("span", { className: "hidden-words", textContent: say(words.probability, { value }) }),
@@ -290,7 +291,8 @@ async function search() {
   const answer = await fetched(`/v1/classes?limit=8&search=${encodeURIComponent(text)}`).catch(() => null);
   if (number !== searching || !answer) return;
   const items = answer.classes.map((one) => {
-    const button = make("button", { type: "button", dir: "auto", textContent: one.name });
+    const named = [one.name, ...one.common_names.slice(0, 1)].join(" · ");
+    const button = make("button", { type: "button", dir: "auto", textContent: named });
     button.addEventListener("click", () => {
       at("search").value = "";
       at("found").replaceChildren();
