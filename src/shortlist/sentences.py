@@ -16,6 +16,7 @@ from shortlist.promise import Promise
 __all__ = [
     "LANGUAGE",
     "ladder_words",
+    "next_photo_words",
     "novelty_words",
     "promise_brief",
     "promise_in_short",
@@ -41,6 +42,18 @@ class _Detector(Protocol):
 
     @property
     def rule(self) -> str: ...
+
+
+@runtime_checkable
+class _NextPhoto(Protocol):
+    """What is said of a :class:`~shortlist.model.next_photo.NextPhoto`."""
+
+    @property
+    def organ(self) -> str: ...
+    @property
+    def told_apart(self) -> float: ...
+    @property
+    def told_apart_now(self) -> float: ...
 
 
 @lru_cache(maxsize=1)
@@ -142,6 +155,12 @@ def novelty_words(detector: _Detector) -> str:
     return words[detector.rule].format(
         level=f"{100 * detector.level:g}", rows=len(detector.values), given=given
     )
+
+
+def next_photo_words(photo: _NextPhoto, first: str, second: str) -> str:
+    """Say which photo would tell two candidates apart, and how often it did."""
+    shares = {"then": f"{100 * photo.told_apart:.0f}", "now": f"{100 * photo.told_apart_now:.0f}"}
+    return strings()["next_photo"].format(organ=photo.organ, first=first, second=second, **shares)
 
 
 def ladder_words(rows: int) -> str:

@@ -27,6 +27,7 @@ from shortlist.model.list_writers import (
 from shortlist.model.listing import NodesAnswer, ShortList
 from shortlist.model.model import Model
 from shortlist.model.network import needs_code, network_by_name
+from shortlist.model.next_photo import NextPhoto, NextPhotos
 from shortlist.model.populations import keep_rows
 from shortlist.model.saved import SavedModel
 

@@ -8,10 +8,10 @@ import orjson
 
 from shortlist._languages import best_language
 from shortlist.class_table import ClassTable
-from shortlist.model import Choice, NodesAnswer
+from shortlist.model import Choice, NextPhoto, NodesAnswer
 from shortlist.predictors import Candidate, NoveltyDetector
 from shortlist.promise import Promise
-from shortlist.sentences import novelty_words, promise_words, why_not
+from shortlist.sentences import next_photo_words, novelty_words, promise_words, why_not
 from shortlist.serve.exchange import Answer
 
 
@@ -95,12 +95,20 @@ class AnswerForm:
             "choice": choice_form(listed.choice),
             "promise": _promise_text(listed.promise),
             "common_ancestor": None if ancestor is None else ancestor._asdict(),
+            "next_photo": None if answer.next_photo is None else self._next_photo(answer.next_photo),
             "renormalized": listed.choice.place is not None,
             "novelty": None
             if listed.novelty is None
             else {**listed.novelty._asdict(), **(self._novelty or {})},
             "nodes": None if listed.nodes is None else _nodes_form(listed.nodes),
         }
+
+    def _next_photo(self, photo: NextPhoto) -> dict[str, Any]:
+        first, second = (self._classes[index] for index in photo.classes)
+        words = next_photo_words(photo, first["name"], second["name"])
+        shares = {"told_apart": round(photo.told_apart, 4), "told_apart_now": round(photo.told_apart_now, 4)}
+        ids = {"organ": photo.organ, "classes": [first["id"], second["id"]]}
+        return {**ids, **shares, "objects": photo.objects, "words": words}
 
     def _candidate(self, candidate: Candidate, images: Any, classes: Sequence[Any]) -> dict[str, Any]:
         top, coverage, average = candidate.enters_at

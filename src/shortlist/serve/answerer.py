@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from shortlist.model import Model, ShortList
+from shortlist.model import Model, NextPhoto, NextPhotos, ShortList
 from shortlist.serve.exchange import Answer, Query
 from shortlist.serve.lineage import Lineage
 
@@ -37,6 +37,7 @@ class Answerer:
         model.probabilities(torch.zeros(1, len(model.classes)))  # refused where there are none
         self.model, self.index = model, index
         self.lineage = Lineage(model.classes)
+        self._next_photos = NextPhotos(model.calibration_rows)
 
     def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Answer queries, with one pass of all their images through the network.
@@ -81,4 +82,13 @@ class Answerer:
         sure = 0 < len(listed.members) <= max(LONG, listed.choice.top or 0) and (listed.mass or 0.0) >= 0.5
         novel = listed.novelty is not None and listed.novelty.novel
         status = "novel" if novel else "ok" if sure else "not_confident"
-        return Answer(status, listed, related, self.lineage.common_ancestor(listed.members))
+        ancestor = self.lineage.common_ancestor(listed.members)
+        return Answer(status, listed, related, ancestor, None if novel else self._next_photo(listed))
+
+    def _next_photo(self, listed: ShortList) -> NextPhoto | None:
+        """Return the photo that was measured to tell the two best candidates of the set apart, if any."""
+        best = [candidate.index for candidate in listed if candidate.in_set][:2]
+        if len(best) < 2:
+            return None
+        column, organ = listed.choice.group or ("", "")
+        return self._next_photos.find(best[0], best[1], organ if column == "organ" else None)

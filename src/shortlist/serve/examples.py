@@ -75,6 +75,7 @@ _ANSWER = {
         "why_not": None,
     },
     "common_ancestor": None,
+    "next_photo": None,
     "renormalized": False,
     "novelty": None,
     "nodes": None,

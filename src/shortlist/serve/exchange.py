@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from shortlist.model import Choice, ShortList
+from shortlist.model import Choice, NextPhoto, ShortList
 
 Status = Literal["ok", "not_confident", "novel", "bad_image"]
 
@@ -59,9 +59,11 @@ class Answer:
         listed: The short list with its promise.
         related_images: Images of the index beside each candidate.
         common_ancestor: Most specific parent that two or more classes of the set share.
+        next_photo: Photo that would tell the two best candidates of the set apart.
     """
 
     status: Status
     listed: ShortList
     related_images: Sequence[Sequence[Any]]
     common_ancestor: CommonAncestor | None = None
+    next_photo: NextPhoto | None = None

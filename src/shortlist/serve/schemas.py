@@ -123,6 +123,19 @@ class Error(BaseModel):
     image: int | None = Field(default=None, description="Number of the image that is refused, from 0.")
 
 
+class NextPhotoForm(BaseModel):
+    """A photo that would tell the two best candidates apart, as measured on known objects."""
+
+    organ: str
+    classes: list[str]
+    told_apart: float = Field(
+        description="Share of the objects that photos of the organ put in the right order."
+    )
+    told_apart_now: float = Field(description="The same share for photos like those that were sent.")
+    objects: int
+    words: str
+
+
 class AnswerForm(BaseModel):
     """A short list."""
 
@@ -133,6 +146,7 @@ class AnswerForm(BaseModel):
     choice: ChoiceForm
     promise: PromiseForm
     common_ancestor: AncestorForm | None
+    next_photo: NextPhotoForm | None
     renormalized: bool = Field(
         description="Whether probabilities are of the place or the given classes only."
     )

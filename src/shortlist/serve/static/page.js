@@ -186,6 +186,7 @@ function showWords(answer, step, inside, first) {
   if (parent) message(say(words.all_share, { count, ...parent }), "sure");
   const sure = nodesWords(answer.nodes, words);
   if (sure) message(sure, "sure");
+  if (count > 1 && answer.next_photo) message(answer.next_photo.words, "sure");
   if (step.coverage && !(isAsked && current.asked.options === current.first)) message(words.moved, "note");
   else if (answer.promise.why_not) message(say(words.not_about_this, { why: answer.promise.why_not }), "note");
   const left = answer.set_size - Math.max(count, 1); // the best name is there in any case
