@@ -10,7 +10,7 @@ from torch import nn
 from shortlist import ClassTable, Model, Place
 from shortlist._row_facts import RowFacts
 from shortlist.model import Choice
-from shortlist.predictors import CalibrationRows
+from shortlist.predictors import CalibrationRows, Conformal
 from shortlist.promise import Scope
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.sentences import promise_words, why_not
@@ -46,8 +46,12 @@ class Data:
 
     @property
     def model(self) -> Model:
+        return self.model_with({})
+
+    def model_with(self, predictors: dict) -> Model:
         score_map = ScoreMap(6, contains=PriorRecord.training(TABLE.class_counts))
-        return Model.from_parts(nn.Identity(), TABLE, score_map=score_map, calibration_rows=self.rows)
+        parts = {"score_map": score_map, "calibration_rows": self.rows, "predictors": predictors}
+        return Model.from_parts(nn.Identity(), TABLE, **parts)
 
     def true(self, photos) -> tuple[np.ndarray, np.ndarray]:
         """Return the posteriors and classes of objects, by the numbers of the photos that count."""
@@ -138,6 +142,28 @@ def test_a_group_of_too_few_rows_joins_the_others():
     assert said in promise_words(promise)
     with pytest.raises(ValueError, match=r"group must be one of bark, flower, leaf \(organ\), got 'root'"):
         data.model.resolve(Choice(coverage=0.9, group=("organ", "root")))
+
+
+def test_a_predictor_for_other_objects_keeps_its_bounds():
+    data = Data(60, 40)
+    posterior, target = data.true([0])
+    rows = torch.from_numpy(posterior).log()
+    predictors = {
+        "capped": Conformal(0.6, at_most=2),
+        "filled": Conformal(0.2, at_least=2),
+    }
+    for predictor in predictors.values():
+        predictor.calibrate(rows, torch.from_numpy(target))
+    model = data.model_with(predictors)
+    sets, new, promise = made(model, Choice(predictor="capped", photos=3))
+    assert np.array_equal(sets, oracle(*data.true([0, 1, 2]), new, 0.6, 2))
+    assert promise.holds and promise.at_most == 2 and sets.sum(1).max() == 2
+    sets, new, _ = made(model, Choice(predictor="capped", photos=3, at_most=5))
+    assert np.array_equal(sets, oracle(*data.true([0, 1, 2]), new, 0.6, 5))
+    sets, new, promise = made(model, Choice(predictor="filled", photos=3))
+    assert promise.holds and promise.at_least == 2
+    best = (new[:, :, None] <= new[:, None, :]).sum(2) <= 2
+    assert np.array_equal(sets, oracle(*data.true([0, 1, 2]), new, 0.2) | best) and sets.sum(1).min() == 2
 
 
 def test_a_place_of_three_photos_counts_by_its_weights():

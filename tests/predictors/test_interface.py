@@ -33,6 +33,7 @@ CALIBRATED = {
     "average error": lambda: AverageError(coverage=0.8),
     "lac": lambda: Conformal(coverage=0.8),
     "aps": lambda: Conformal(coverage=0.8, score="aps"),
+    "capped lac": lambda: Conformal(coverage=0.8, at_least=1, at_most=4),
     "one node": lambda: TaxonomyNodes(TREE, coverage=0.8),
     "few nodes": lambda: TaxonomyNodes(TREE, coverage=0.8, nodes=2),
 }

@@ -31,6 +31,7 @@ def keep(scores, target, m):
         lambda: AverageK(2, at_least=2, at_most=30),
         lambda: AverageK(19.5, at_least=1, at_most=20),  # of these the dropped ones are no matter
         lambda: Conformal(coverage=0.8),
+        lambda: Conformal(coverage=0.8, at_most=15),
     ],
 )
 @pytest.mark.parametrize("m", [20, CLASSES])
@@ -58,6 +59,7 @@ def test_thresholds_are_those_of_all_scores_in_any_order_of_the_parts(make, m):
         Conformal(coverage=0.8),
         Conformal(coverage=0.95),
         Conformal(coverage=0.5, at_least=2),
+        Conformal(coverage=0.8, at_least=1, at_most=10),
     ],
     ids=repr,
 )

@@ -33,6 +33,8 @@ ALL = {
     "topk macro": lambda: TopK(2, priors=PRIORS, tau=0.5),
     "average_k": lambda: AverageK(1.5),
     "conformal never empty": lambda: Conformal(coverage=0.6, at_least=1),
+    "conformal capped": lambda: Conformal(coverage=0.6, at_most=3),
+    "conformal cap too low": lambda: Conformal(coverage=0.95, score="aps", at_least=1, at_most=1),
     "average_k bounded": lambda: AverageK(1.5, at_least=1, at_most=3),
     "average_k never empty": lambda: AverageK(1.5, at_least=1, priors=PRIORS),
     "average_k macro": lambda: AverageK(1.5, priors=PRIORS, rule="strict"),

@@ -7,7 +7,9 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from shortlist.predictors import AverageK, CalibrationWarning, Conformal, TopK, make, sizes
+from shortlist.predictors import AverageK, CalibrationWarning, Conformal, TopK, load, make, save, sizes
+from shortlist.predictors.kept import KeptCalibration, KeptRows, NotKeptError
+from shortlist.sentences import promise_words
 
 
 def bounded_by_loops(values, k, at_least, at_most, rule):
@@ -171,3 +173,159 @@ def test_more_classes_than_there_are_are_refused():
         Conformal(0.5, at_least=4).calibrate(torch.randn(9, 3), torch.arange(9) % 3)
     with pytest.raises(ValueError, match=r"at_least must be <= the number of classes \(1\), got 2"):
         Conformal(0.5, at_least=2).at([0.0, 1.0], priors=torch.full((2,), 0.5))
+
+
+def drawn(seed, n, c, scale=3.0):
+    """Scores whose softmax are the true probabilities, and classes."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = scale * torch.randn(n, c, generator=generator, dtype=torch.float64)
+    return scores, torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
+
+
+def capped_by_loops(score_of, p, target, coverage, most):
+    """Threshold by the definition: a class beyond the cap has a score beyond all others."""
+    scores = []
+    for row, y in zip(p.tolist(), target.tolist(), strict=True):
+        rank = 1 + sum(v > row[y] for v in row)
+        scores.append(score_of(row, y) if rank <= most else math.inf)
+    rank = math.ceil((len(scores) + 1) * coverage - 1e-9)
+    return sorted(scores)[rank - 1] if rank <= len(scores) else math.inf
+
+
+def lac_of(row, y):
+    return 1 - row[y]
+
+
+def aps_of(row, y):
+    return sum(v for v in row if v > row[y])
+
+
+@pytest.mark.parametrize(("score", "score_of"), [("lac", lac_of), ("aps", aps_of)])
+@pytest.mark.parametrize(("coverage", "most"), [(0.8, 4), (0.9, 8), (0.7, 3), (0.6, 2)])
+def test_capped_conformal_sets_are_those_of_loops(score, score_of, coverage, most):
+    scores, target = drawn(1, 300, 12)
+    predictor = Conformal(coverage, score=score, at_most=most).calibrate(scores, target)
+    p = scores.softmax(1)
+    threshold = capped_by_loops(score_of, p, target, coverage, most)
+    assert threshold < math.inf
+    assert float(predictor.threshold) == pytest.approx(threshold, abs=1e-12)
+    new, _ = drawn(2, 100, 12)
+    q = new.softmax(1)
+    wanted = [
+        [score_of(row, j) <= threshold + 1e-12 and sum(v > row[j] for v in row) < most for j in range(12)]
+        for row in q.tolist()
+    ]
+    assert torch.equal(predictor(new), torch.tensor(wanted))
+    # the cap takes classes from long sets, and so the others get more
+    plain = Conformal(coverage, score=score).calibrate(scores, target)
+    assert predictor.threshold >= plain.threshold
+    covered = float(predictor(scores)[torch.arange(300), target].double().mean())
+    assert predictor.report.coverage == pytest.approx(covered) and covered >= coverage
+    assert predictor.promise.level == coverage and predictor.promise.at_most == most
+    assert predictor.promise.share is None
+
+
+def test_a_cap_that_is_wide_enough_changes_nothing():
+    scores, target = drawn(3, 200, 9)
+    plain, wide = (Conformal(0.9, at_most=most).calibrate(scores, target) for most in (None, 9))
+    assert torch.equal(plain.threshold, wide.threshold) and plain.report == wide.report
+    assert torch.equal(plain(scores), wide(scores))
+
+
+def test_what_a_cap_costs_is_measured_where_it_is_too_short():
+    scores, target = drawn(4, 400, 10, scale=1.0)
+    predictor = Conformal(0.9, at_least=1, at_most=2)
+    with pytest.warns(CalibrationWarning, match="at most 2 classes hold the true class of .* for 0.9"):
+        predictor.calibrate(scores, target)
+    best = TopK(2)(scores)
+    share = float(best[torch.arange(400), target].double().mean())
+    assert share < 0.9 and torch.equal(predictor(scores), best)
+    promise = predictor.promise
+    assert promise.about == "nothing" and promise.level is None and promise.asked == 0.9
+    assert promise.share == pytest.approx(share) and promise.at_most == 2 and not promise.holds
+    assert f"{100 * share:.0f} of 100 have the right class in such a list" in promise_words(promise)
+    assert "all classes" not in promise_words(promise)
+
+
+def test_the_measured_share_of_a_cap_counts_classes_as_the_promise_does():
+    scores, target = drawn(5, 400, 6, scale=1.0)
+    place, priors = torch.tensor([0.0, 0.4, 0.3, 0.2, 0.1, 0.0]).double(), torch.full((6,), 1 / 6).double()
+    for predictor, weights in (
+        (Conformal(0.95, score="lac", rule="macro", at_most=2), torch.ones(6)),
+        (Conformal(0.95, at_most=2).at(place, priors=priors), place),
+    ):
+        with pytest.warns(CalibrationWarning, match="at most 2 classes"):
+            predictor.calibrate(scores, target)
+        sets = predictor(scores)
+        assert int(sizes(sets).max()) == 2 and not sets[:, weights == 0].any()
+        hits = sets[torch.arange(400), target].double()
+        by_class = torch.stack([hits[target == j].mean() for j in range(6)])
+        wanted = float((by_class * weights).sum() / weights.sum())
+        assert predictor.promise.share == pytest.approx(wanted) and predictor.promise.level is None
+
+
+def test_too_few_rows_for_a_capped_set_are_told_as_such():
+    scores, target = drawn(6, 5, 6)
+    with pytest.warns(CalibrationWarning) as caught:
+        predictor = Conformal(0.9, at_most=2).calibrate(scores, target)
+    assert not any("all classes" in str(warning.message) for warning in caught)
+    assert torch.equal(predictor(scores), TopK(2)(scores)) and predictor.promise.level is None
+
+
+def test_votes_are_capped_too():
+    scores, target = drawn(7, 300, 8)
+    votes = torch.nn.functional.one_hot(target, 8).double()
+    by_class, by_votes = (Conformal(0.8, at_most=3).calibrate(scores, labels) for labels in (target, votes))
+    assert torch.equal(by_class.threshold, by_votes.threshold)
+    two = votes.clone()
+    two[torch.arange(300), scores.argmin(1)] += 1e-9  # never among the best
+    assert float(Conformal(0.8, at_most=3).calibrate(scores, two).threshold) == pytest.approx(
+        float(by_class.threshold), abs=0.02
+    )
+
+
+def test_capped_sets_keep_their_promise_on_new_rows():
+    """Over 300 draws of 99 calibration rows the mean coverage is between 0.8 and 0.8 + 1 / 100."""
+    shares = []
+    for seed in range(300):
+        scores, target = drawn(seed, 99 + 200, 8)
+        predictor = Conformal(0.8, at_most=3).calibrate(scores[:99], target[:99])
+        shares.append(float(predictor(scores[99:])[torch.arange(200), target[99:]].double().mean()))
+    mean, error = torch.tensor(shares).mean(), torch.tensor(shares).std() / math.sqrt(300)
+    assert 0.8 - 3 * error <= mean <= 0.81 + 3 * error
+
+
+def test_a_capped_predictor_is_saved_and_loaded(tmp_path):
+    scores, target = drawn(8, 300, 8)
+    predictor = make("conformal", {"coverage": 0.8, "at_least": 1, "at_most": 3}).calibrate(scores, target)
+    save(predictor, tmp_path / "capped")
+    again = load(tmp_path / "capped")
+    assert again.at_most == 3 and again.promise == predictor.promise and repr(again) == repr(predictor)
+    assert torch.equal(again(scores), predictor(scores))
+
+
+def test_kept_values_calibrate_a_capped_predictor():
+    scores, target = drawn(9, 300, 12)
+    p = scores.softmax(1)
+    true = p[torch.arange(300), target]
+    whole = Conformal(0.8, at_most=3).calibrate(scores, target)
+    rows = KeptRows(p.sort(1, descending=True).values[:, :4], 12, target, true)
+    calibration = KeptCalibration(Conformal(0.8, at_most=3), 300)
+    calibration.update(rows)
+    kept = calibration.finish()
+    assert torch.equal(kept.threshold, whole.threshold) and kept.promise == whole.promise
+    sets, is_whole = kept.kept_rule().sets(rows)
+    assert is_whole.all() and torch.equal(sets.sum(1), sizes(whole(scores)))
+    few = KeptCalibration(Conformal(0.8, at_most=3), 300)
+    few.update(KeptRows(rows.probabilities[:, :2], 12, target, true))
+    with pytest.raises(NotKeptError, match="score with --keep 3"):
+        few.finish()
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("rule", ["class_conditional", "clustered", "interpolated"])
+def test_a_cap_is_refused_where_each_class_has_a_promise(rule):
+    with pytest.raises(ValueError, match=f"at_most goes with the rules 'marginal' and 'macro', got {rule!r}"):
+        Conformal(0.9, rule=rule, at_most=3)
+    with pytest.raises(ValueError, match=r"at_most must be >= at_least \(3\), got 2"):
+        Conformal(0.9, at_least=3, at_most=2)

@@ -17,6 +17,8 @@ TREE = Taxonomy(
 CASES = {
     "average_k": lambda: AverageK(2.5),
     "bounded": lambda: AverageK(2.5, at_least=1, at_most=4),
+    "capped": lambda: Conformal(coverage=0.8, at_most=4),
+    "capped aps": lambda: Conformal(coverage=0.8, score="aps", at_most=6),
     "strict": lambda: AverageK(2.5, rule="strict"),
     "average_error": lambda: AverageError(coverage=0.8),
     "lac": lambda: Conformal(coverage=0.8),

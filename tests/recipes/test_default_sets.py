@@ -92,6 +92,21 @@ def test_of_few_classes_lists_have_at_most_half_on_average():
     assert calibrate_highest(Conformal, scores, target).coverage == 0.95
 
 
+def test_a_coverage_that_a_largest_size_cannot_promise_is_not_taken():
+    generator = torch.Generator().manual_seed(0)
+    scores = 9 * torch.randn(400, 30, generator=generator)
+    target = torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
+    in_two = int((scores.topk(2).indices == target[:, None]).any(1).sum())
+    assert math.ceil(401 * 0.95) <= in_two < math.ceil(401 * 0.98)
+
+    def make(coverage: float) -> Conformal:
+        return Conformal(coverage, at_most=2)
+
+    chosen = calibrate_highest(make, scores, target)
+    assert chosen.coverage == 0.95 and chosen.promise.holds
+    assert calibrate_highest(Conformal, scores, target).coverage == 0.99
+
+
 @pytest.mark.errors
 def test_auto_is_a_coverage_of_conformal_alone():
     with pytest.raises(ValueError, match=r"predictors\.sets\.coverage: .*auto"):

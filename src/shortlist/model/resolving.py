@@ -111,17 +111,17 @@ class Resolver:
             return choice
         if predictor.weights is not None and predictor.tau != 1:
             return choice
-        macro = predictor.weights is not None
+        unnamed = replace(choice, predictor=None, macro=predictor.weights is not None)
         if isinstance(predictor, TopK) and not (choice.at_least or choice.at_most):
-            return replace(choice, predictor=None, top=predictor.k, macro=macro)
+            return replace(unnamed, top=predictor.k)
+        if isinstance(predictor, AverageK | Conformal):
+            at_least = max(choice.at_least, predictor.at_least)
+            unnamed = replace(unnamed, at_least=at_least, at_most=choice.at_most or predictor.at_most)
         if isinstance(predictor, AverageK):
-            low, high = max(choice.at_least, predictor.at_least), choice.at_most or predictor.at_most
-            return replace(
-                choice, predictor=None, average=predictor.k, macro=macro, at_least=low, at_most=high
-            )
+            return replace(unnamed, average=predictor.k)
         if isinstance(predictor, Conformal) and _is_plain(predictor):
             macro = isinstance(predictor.rule, Macro)
-            return replace(choice, predictor=None, coverage=predictor.coverage, macro=macro)
+            return replace(unnamed, coverage=predictor.coverage, macro=macro)
         return choice
 
     def _named(self, choice: Choice) -> SetPredictor:

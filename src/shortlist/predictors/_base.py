@@ -162,6 +162,10 @@ class SetPredictor(Calibrated):
         """Leave out of sets (n, c) what does not occur at the place."""
         return sets if self.place is None else sets & (self.place > 0)
 
+    def _ranked(self, values: Tensor) -> Tensor:
+        """Return values (n, c) by which classes are ranked: what does not occur at the place is last."""
+        return values if self.place is None else values.where(self.place > 0, -1.0)
+
     @abstractmethod
     def measure(self, scores: Tensor, target: Tensor | None) -> Any:
         """Return what the accumulator adds of checked rows; the predictor does not change.

@@ -51,6 +51,13 @@ class SizeBounds(NamedTuple):
             sets = torch.zeros_like(sets).scatter(1, best, sets.gather(1, best))
         return sets.scatter(1, best[:, : self.at_least], True)
 
+    def may_hold(self, values: Tensor, rows: Tensor, classes: Tensor) -> Tensor:
+        """Return whether the set of a row may hold a class (m,): by the values (n, c), it is not too far."""
+        most = self.largest_size(values.shape[1])
+        if most == values.shape[1]:
+            return torch.ones_like(classes, dtype=torch.bool)
+        return (largest(values, most)[1][rows] == classes[:, None]).any(1)
+
     def open_values(self, values: Tensor) -> Tensor:
         """Return the values (n, m) of the classes that may be in or out: of those between both bounds."""
         most = self.largest_size(values.shape[1])

@@ -62,6 +62,8 @@ class CalibrationReport(Report):
             fall back.
         rows_also: What else the rows served for, such as "chose the epoch"; see :class:`Promise`.
         voted: Whether the rows had votes instead of classes.
+        capped_share: Share of these rows, weighted as a promise would be, whose set contains the true class,
+            if no sets of so few classes can be as sure as asked; ``None`` if they can.
     """
 
     average_size: float | None = None
@@ -71,6 +73,7 @@ class CalibrationReport(Report):
     class_rows: tuple[int, ...] = ()
     rows_also: str = ""
     voted: bool = False
+    capped_share: float | None = None
 
 
 class Finished(NamedTuple):

@@ -129,9 +129,7 @@ class AverageK(SetPredictor):
     def _sets(self, scores: Tensor) -> Tensor:
         values = self.values(scores)
         sets = self._only_there(where_at_least(values, self.threshold.to(values.dtype)))
-        if self.place is not None:  # what does not occur is not among the best
-            values = values.where(self.place > 0, -1.0)
-        return self.bounds.sets(sets, values)
+        return self.bounds.sets(sets, self._ranked(values))
 
     def measure(self, scores: Tensor, target: Tensor | None) -> Tensor | State:
         """Return the values (n, m) of the classes that may be in or out: of all, if sizes have no bounds."""

@@ -23,7 +23,8 @@ def calibrate_highest(make: Callable[[float], P], scores: Tensor, target: Tensor
 
     Lists are short if they have at most three classes on average on the calibration rows, or half of the
     classes if that is fewer. If none are, it is the lowest coverage. A coverage that these rows are too few
-    for is not taken either. As the rows choose the coverage, its promise is not quite exact: say so.
+    for is not taken either, nor one that lists of a largest size cannot promise. As the rows choose the
+    coverage, its promise is not quite exact: say so.
 
     Args:
         make: Function that makes a predictor of a coverage.
@@ -42,7 +43,8 @@ def calibrate_highest(make: Callable[[float], P], scores: Tensor, target: Tensor
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
             predictor = make(coverage).calibrate(scores, target)
-        if not predictor.promise.has_too_few_rows and float(sizes(predictor(scores)).double().mean()) <= most:
+        promise, mean_size = predictor.promise, float(sizes(predictor(scores)).double().mean())
+        if promise.holds and not promise.has_too_few_rows and mean_size <= most:
             break
     else:
         coverage = COVERAGES[0]

@@ -1,6 +1,8 @@
 """Sets that contain the true class with a promised probability."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from shortlist._bounds import check_choice
 from shortlist._checks import can_read_values, check_number, check_scores, promote
-from shortlist.coverage_law import conformal_rank
+from shortlist.coverage_law import conformal_rank, rows_needed
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import Classes, Scores, SetPredictor
 from shortlist.predictors._calibrated import registered_name
@@ -28,7 +30,7 @@ from shortlist.predictors.conformity import (
     true_class_scores,
 )
 from shortlist.predictors.kept import KeptRows, KeptRule, enough_above
-from shortlist.predictors.thresholds import THRESHOLD_RULES, Macro, Marginal, ThresholdRule
+from shortlist.predictors.thresholds import THRESHOLD_RULES, Macro, Marginal, ThresholdRule, Thresholds
 from shortlist.promise import Promise
 
 
@@ -62,6 +64,11 @@ class Conformal(SetPredictor):
         generator: Random generator of these draws; the default one if ``None``. It is not saved.
         at_least: Smallest size of a set: the best classes are added to smaller ones, so that none is empty.
             The promise is kept all the more.
+        at_most: Largest size of a set; ``None`` for as many as there are classes. A class beyond it counts as
+            missed in calibration, so that shorter sets get more classes and the promise holds. Where no
+            sets of so few classes can be as sure, nothing is promised: they are the ``at_most`` best
+            classes, and :attr:`promise` says what share of the calibration rows they hold. For the rules
+            ``"marginal"`` and ``"macro"``.
         activation: How scores become probabilities: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if they are
             probabilities already.
 
@@ -91,6 +98,7 @@ class Conformal(SetPredictor):
         randomized: bool = False,
         generator: torch.Generator | None = None,
         at_least: int = 0,
+        at_most: int | None = None,
         activation: Activation = "softmax",
     ) -> None:
         super().__init__(activation=activation, priors=priors, scores_priors=scores_priors)
@@ -116,7 +124,10 @@ class Conformal(SetPredictor):
         if randomized and not self.adds_probabilities:
             raise ValueError("randomized must be False: this score has nothing to randomize, got True")
         self.randomized, self.generator = randomized, generator
-        self.bounds, self.at_least = SizeBounds.checked(at_least, None), at_least
+        self.bounds, self.at_least, self.at_most = SizeBounds.checked(at_least, at_most), at_least, at_most
+        if at_most is not None and not isinstance(self.rule, Marginal | Macro):
+            named = registered_name(self.rule, THRESHOLD_RULES)
+            raise ValueError(f"at_most goes with the rules 'marginal' and 'macro', got {named!r}")
 
     @property
     def promise(self) -> Promise:
@@ -127,6 +138,10 @@ class Conformal(SetPredictor):
             about, level = "nothing", None
         group, has_law, report = self.rule.group_name, self.rule.has_law, self.report
         where: dict[str, Any] = {"place": self.place_name, "classes": self.place_classes}
+        where["at_most"] = self.at_most
+        if report is not None and report.capped_share is not None:
+            share, rows = report.capped_share, report.rows
+            return Promise("nothing", asked=self.coverage, share=share, rows=rows, **where)
         if report is None:
             return Promise(about, level=level, asked=self.coverage, group=group, has_law=has_law, **where)
         by_class = sorted(rows for rows in report.class_rows if rows)
@@ -174,15 +189,31 @@ class Conformal(SetPredictor):
 
         def measure(rows: KeptRows) -> State:
             counted = rows.target != -100
-            return {"scores": lac(rows.true_probability[counted]), "target": rows.target[counted]}
+            true, kept = rows.true_probability[counted], rows.probabilities[counted]
+            scores = lac(true)
+            if self.at_most is not None and self.at_most <= kept.shape[1]:
+                scores = self._capped(scores, true >= kept[:, self.at_most - 1])
+            return {"scores": scores, "target": rows.target[counted]}
 
         return KeptRule(
             takes=lambda p, rank: self.bounds.take(rank, lac(p) <= self.threshold.to(p.dtype)),
             enough=lambda c: max(
-                self.at_least, enough_above(1 - float(self.threshold) - 2**-22, c)
-            ),  # but for rounding
+                self.at_least,
+                min(self.bounds.largest_size(c), enough_above(self._smallest_probability, c)),
+            ),
             measure=measure,
+            is_exact=lambda dropped: self.at_most is None or self._smallest_probability > dropped,
         )
+
+    @property
+    def _smallest_probability(self) -> float:
+        """What the probability of a class in a set is above, with the score LAC; but for rounding."""
+        return 1 - float(self.threshold) - 2**-22
+
+    @staticmethod
+    def _capped(scores: Tensor, inside: Tensor) -> Tensor:
+        """Return the scores (m,) of classes, beyond all others where no set may hold the class."""
+        return scores.where(inside, _beyond(scores))
 
     def forward(
         self, scores: Float[Tensor, "n c"] | np.ndarray, *, uniform: Tensor | None = None
@@ -203,9 +234,7 @@ class Conformal(SetPredictor):
     def _sets(self, scores: Tensor, uniform: Tensor | None) -> Tensor:
         values = self.values(scores)
         sets = self._only_there(sets_within(self.score, values, self.threshold, uniform=uniform))
-        if self.place is not None:  # what does not occur is not among the best
-            values = values.where(self.place > 0, -1.0)
-        return self.bounds.sets(sets, values)
+        return self.bounds.sets(sets, self._ranked(values))
 
     def _draw(self, scores: Tensor) -> Tensor:
         """Draw one uniform number for each row; the batches do not change the sequence."""
@@ -228,8 +257,12 @@ class Conformal(SetPredictor):
             return self._measure_votes(scores, target, uniform)
         if uniform is None and self.randomized:
             uniform = self._draw(scores)
-        found = true_class_scores(self.score, self.values(scores), target, uniform=uniform)
-        return {"scores": found, "target": target}
+        values = self.values(scores)
+        measured = true_class_scores(self.score, values, target, uniform=uniform)
+        if self.at_most is not None:
+            rows = torch.arange(len(target), device=target.device)
+            measured = self._capped(measured, self.bounds.may_hold(self._ranked(values), rows, target))
+        return {"scores": measured, "target": target}
 
     def _measure_votes(self, scores: Tensor, target: Tensor, uniform: Tensor | None) -> State:
         votes = find_votes(target)
@@ -237,8 +270,11 @@ class Conformal(SetPredictor):
         if uniform is None and self.randomized:  # rows without votes get no draw, as if they were not there
             drawn = self._draw(scores[counted])
             uniform = drawn.new_zeros(len(scores)).masked_scatter(counted, drawn)
-        found = scored_votes(self.score, self.values(scores), votes, uniform=uniform)
-        return {"scores": found, "target": votes.classes, "shares": votes.shares}
+        values = self.values(scores)
+        measured = scored_votes(self.score, values, votes, uniform=uniform)
+        if self.at_most is not None:
+            measured = self._capped(measured, self.bounds.may_hold(values, votes.rows, votes.classes))
+        return {"scores": measured, "target": votes.classes, "shares": votes.shares}
 
     def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
         """Return an accumulator of scores, classes, and shares of votes."""
@@ -269,34 +305,63 @@ class Conformal(SetPredictor):
 
     def _finished(self, rows: Rows) -> Finished:
         scores, target, voted = rows["scores"], rows["target"], "shares" in rows
-        number = round(float(rows["shares"].sum())) if voted else len(rows)  # those of a row add up to 1
-        if voted:
-            thresholds = Marginal().of_votes(scores, rows["shares"], number, self.coverage)
-        else:
-            supremum = self.score.supremum(self.num_classes)
-            thresholds = self.rule(scores, target, self.num_classes, self.coverage, supremum)
+        shares = rows["shares"] if voted else None
+        number = len(rows) if shares is None else round(float(shares.sum()))  # those of a row add up to 1
+        thresholds = self._thresholds(scores, target, shares, number)
         threshold = thresholds.values.to(scores.dtype)
+        misses = self.at_most is not None and bool((threshold >= _beyond(scores)).any())
         if isinstance(self.score, OrderedScore):  # cumulative sums round differently in a sort and a mask
             threshold = threshold + 8 * torch.finfo(threshold.dtype).eps * threshold.abs().clamp_min(1)
         within = scores <= (threshold[target] if threshold.ndim else threshold)
-        one_rank = isinstance(self.rule, Marginal) and not voted and bool(threshold.isfinite())
+        if self.at_most is not None:
+            within &= scores < _beyond(scores)
+        one_rank = isinstance(self.rule, Marginal) and not voted and bool(threshold.isfinite()) and not misses
         report = CalibrationReport(
             rows=number,
-            coverage=_covered(within, rows["shares"] if voted else None) / number,
+            coverage=_covered(within, shares) / number,
             ties=int(within.sum()) - conformal_rank(len(within), self.coverage) if one_rank else 0,
             fallback_classes=thresholds.fallback_classes,
             class_rows=() if thresholds.class_rows is None else tuple(thresholds.class_rows.tolist()),
             voted=voted,
         )
+        if misses:
+            report = replace(report, capped_share=self._share(within, target, report))
         return Finished({"threshold": threshold}, report, self._warnings(report, thresholds.warning))
 
+    def _thresholds(self, scores: Tensor, target: Tensor, shares: Tensor | None, number: int) -> Thresholds:
+        if self.at_most is not None and isinstance(self.rule, Marginal):
+            if number < rows_needed(self.coverage):  # sets have as many classes as they may, and not all
+                return Thresholds(scores.new_tensor(math.inf))
+        if shares is not None:
+            return Marginal().of_votes(scores, shares, number, self.coverage)
+        supremum = self.score.supremum(self.num_classes)
+        return self.rule(scores, target, self.num_classes, self.coverage, supremum)
+
+    def _share(self, within: Tensor, target: Tensor, report: CalibrationReport) -> float | None:
+        """Return the share of rows within the threshold, weighted as the promise would be."""
+        if not isinstance(self.rule, Macro):
+            return report.coverage
+        counts = target.bincount(minlength=self.num_classes)
+        importance = self.rule.class_importance(counts > 0)
+        return float((importance / counts.clamp_min(1))[target][within].sum())
+
     def _warnings(self, report: CalibrationReport, about_classes: str) -> tuple[str, ...]:
+        if report.capped_share is not None:
+            return (
+                f"sets of at most {self.at_most} classes hold the true class of {report.capped_share:.4g} of "
+                f"the calibration rows for {self.coverage:g}, which is not promised",
+            )
         beyond = (report.coverage or 0.0) - self.coverage - 1 / (report.rows + 1)
         ties = (
             f"{report.ties} more scores equal the threshold: on the calibration rows the coverage is "
             f"{report.coverage:.4g} for {self.coverage:g}"
         )
         return tuple(filter(None, (about_classes, ties if report.ties and beyond > 0.005 else "")))
+
+
+def _beyond(scores: Tensor) -> Tensor:
+    """Return the score of a class that no set may hold: finite, as infinity is for too few rows."""
+    return scores.new_tensor(torch.finfo(scores.dtype).max)
 
 
 def _covered(within: Tensor, shares: Tensor | None) -> float:
