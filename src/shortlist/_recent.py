@@ -1,5 +1,6 @@
 """A bounded memory of what was made last, for values that strangers choose."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
@@ -13,6 +14,8 @@ class Recent(Generic[Value]):
 
     Args:
         most: Largest number of values.
+        most_bytes: Largest number of bytes of all values; the last value is kept whatever it takes.
+        bytes_of: Function that tells how many bytes a value takes.
 
     Example:
         >>> squares = Recent(2)
@@ -22,8 +25,11 @@ class Recent(Generic[Value]):
         (True, False)
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(
+        self, most: int, *, most_bytes: float = math.inf, bytes_of: Callable[[Value], int] = lambda _: 0
+    ) -> None:
         self._most, self._values, self._lock = most, OrderedDict[Hashable, Value](), Lock()
+        self._most_bytes, self._bytes_of, self._bytes = most_bytes, bytes_of, 0
 
     def __len__(self) -> int:
         return len(self._values)
@@ -39,7 +45,9 @@ class Recent(Generic[Value]):
                 return self._values[key]
         value = make()  # without the lock, since it may take long
         with self._lock:
-            self._values[key] = value
-            while len(self._values) > self._most:
-                self._values.popitem(last=False)
+            if key not in self._values:  # another thread may have been faster
+                self._values[key] = value
+                self._bytes += self._bytes_of(value)
+            while len(self._values) > (self._most if self._bytes <= self._most_bytes else 1):
+                self._bytes -= self._bytes_of(self._values.popitem(last=False)[1])
         return value

@@ -11,7 +11,15 @@ import torch
 from hypothesis import given, strategies as st
 
 from shortlist._row_facts import RowFacts, observation_number
-from shortlist.predictors import AverageK, CalibrationWarning, Conformal, calibration_rows as rows_module
+from shortlist.predictors import (
+    AverageK,
+    CalibrationWarning,
+    Conformal,
+    _pool as pool_module,
+    calibration_rows as rows_module,
+    pool_memory,
+    population as population_module,
+)
 from shortlist.predictors.calibration_rows import CalibrationRows
 from shortlist.predictors.population import Population
 
@@ -181,6 +189,46 @@ def test_average_size_at_a_place_is_that_of_its_objects(macro):
         free = (rank >= at_least) & (rank < (at_most or 6)) & (weights > 0)
         assert inside[free & sets].min(initial=np.inf) >= values[free & ~sets].max(initial=0)
         assert order.shape == values.shape
+
+
+def test_a_pool_keeps_what_the_largest_size_needs_and_no_more(monkeypatch):
+    """Strangers choose places: of all values of all rows, only the largest may stay in memory."""
+    monkeypatch.setattr(population_module, "MAX_SIZE", 3)
+    monkeypatch.setattr(pool_module, "_SPARE", 50)
+    scores, target = draw(3, 400, 30)
+    weights = torch.linspace(0.1, 1, 30, dtype=torch.float64)
+    weights[::7] = 0
+    vector = weights / weights.sum()
+    rows = exact(scores, target, priors=torch.full((30,), 1 / 30))
+    monkeypatch.setattr(population_module, "chunk_rows", lambda _: 16)
+    place = Population(rows, rows.objects(), importance=vector, frequency=vector)
+    values, counts = place.values(scores).fit, np.bincount(target, minlength=30)
+    by_row = (weights / torch.from_numpy(counts)).numpy()[target]
+    inside = by_row > 0
+    heavy = np.repeat((by_row / by_row.sum() * inside.sum())[inside], 30)
+    order = np.argsort(-values[inside].ravel(), kind="stable")
+    pool, reached = place._pool(0, None), heavy[order].cumsum()
+    kept = int((reached <= 3 * place.size).sum()) + 1
+    assert len(pool.values) == kept < 0.5 * place.size * 25
+    assert np.array_equal(pool.values, values[inside].ravel()[order[:kept]])
+    assert pool.reached == pytest.approx(reached[:kept])
+    for size in (0.5, 1, 2, 2.9):
+        sets = place.sets_of_size(place.values(scores), size)
+        assert (sets.sum(1) * by_row).sum() / by_row.sum() == pytest.approx(size, abs=0.02)
+
+
+def test_pools_of_all_populations_are_bounded_in_bytes(monkeypatch):
+    scores, target = draw(3, 200, 30)
+    rows = exact(scores, target, priors=torch.full((30,), 1 / 30))
+    monkeypatch.setattr(population_module, "_POOL_BYTES", 200_000)
+    memory = pool_memory()
+    for number in range(20):
+        vector = torch.ones(30, dtype=torch.float64).scatter(0, torch.tensor([number]), 0.0) / 29
+        place = Population(rows, rows.objects(), importance=vector, frequency=vector, pools=memory)
+        for at_most in (None, 5, 9):
+            place.coverage_at(2, at_most=at_most)
+    kept = [pool.nbytes for pool in memory._values.values()]
+    assert 2 <= len(kept) < 20 and sum(kept) == memory._bytes <= 200_000
 
 
 @pytest.mark.parametrize("width", [2, 4, 8])

@@ -12,7 +12,7 @@ from shortlist.class_table import ClassTable
 from shortlist.coverage_law import rows_needed
 from shortlist.model.choice import Choice
 from shortlist.place import Place, PlaceMatch
-from shortlist.predictors import CalibrationRows, Population
+from shortlist.predictors import CalibrationRows, Population, pool_memory
 from shortlist.promise import Scope, Void
 from shortlist.scores import PriorRecord, ScoreMap
 
@@ -40,6 +40,7 @@ class Populations:
         self._matches: Recent[PlaceMatch] = Recent(_KEPT)
         self._objects: Recent[Tensor] = Recent(_KEPT)
         self._made: Recent[Population] = Recent(_KEPT)
+        self._pools = pool_memory()
 
     def match(self, place: Place) -> PlaceMatch:
         """Return the classes that occur at a place.
@@ -78,6 +79,7 @@ class Populations:
             return None
         key = (choice.place, choice.macro, choice.photos, photos, group)
         options = {"photos": choice.photos, "importance": importance, "frequency": frequency}
+        options |= {"pools": self._pools}
         rows, objects = self.rows, self._rows_of(photos, group)
         population = self._made.get(key, lambda: Population(rows, objects, **options))
         return ChosenPopulation(population, self._scope(choice, group, photos), self._void(choice, photos))

@@ -73,6 +73,8 @@ class Resolver:
         self._check_maker(maker)
         chosen = self._chosen(maker)
         self._check_sizes(maker, chosen)
+        if chosen is not None and maker.place is not None:
+            chosen.population.prepare()  # here and not with the first list, which others may wait for
         return Resolved(checked, maker, self._promise(maker, chosen), chosen)
 
     def _completed(self, choice: Choice) -> Choice:

@@ -24,7 +24,7 @@ from shortlist.predictors.kept import KeptCalibration, KeptRows, NotKeptError, k
 from shortlist.predictors.lists import Candidate, EntersAt, Node, sizes, to_lists, to_nodes
 from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
-from shortlist.predictors.population import Population, Values
+from shortlist.predictors.population import Population, Values, pool_memory
 from shortlist.predictors.saving import PREDICTORS, load, load_novelty, make, save, state_path
 from shortlist.predictors.shrinking import ShrinkingThreshold
 from shortlist.predictors.taxonomy_nodes import TaxonomyNodes

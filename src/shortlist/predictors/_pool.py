@@ -1,6 +1,6 @@
 """Values of many rows together, for sets of an average size."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from shortlist.predictors._largest import LargestValues
 
 _SLACK = 1e-9  # in sums of weights
+_SPARE = 2**18  # values beyond those that are needed, before these are cut off
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,11 @@ class Pool:
     values: np.ndarray
     reached: np.ndarray | None
     rows: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes in memory, with what it makes of its values when asked."""
+        return 2 * self.values.nbytes + (0 if self.reached is None else self.reached.nbytes)
 
     def threshold(self, size: float) -> float:
         """Return the smallest value in the sets of an average size: midway to the next one, rounded up."""
@@ -61,34 +67,60 @@ class Pool:
 
 
 def pooled(
-    blocks: Iterable[Tensor], weights: Tensor | None, limit: int, at_least: int, at_most: int | None
+    blocks: Iterable[Tensor],
+    weights: Tensor | None,
+    rows: int,
+    *,
+    most: float,
+    at_least: int = 0,
+    at_most: int | None = None,
 ) -> Pool:
     """Pool the values of rows at ranks above ``at_least`` up to ``at_most``.
 
     Args:
         blocks: Values (n, m) of some rows at a time.
         weights: What each row weighs (n,), 1 on average; ``None`` if all weigh the same.
-        limit: Number of values that are needed, if all rows weigh the same.
+        rows: Number n of rows.
+        most: Largest average size that will be asked for: smaller values are not kept.
         at_least: Number of best classes that are left out.
         at_most: Last rank that counts; ``None`` for all.
     """
+    open_values = (_between(block, at_least, at_most) for block in blocks)
+    if weights is not None:
+        return Pool(*_heaviest(open_values, weights.numpy(), most * rows + 2 * _SLACK), rows)
+    limit = round(most * rows) + 1
     largest = LargestValues[Tensor](lambda _: limit, LargestValues.in_order)
-    values, heavy, start = [], [], 0
+    for block in open_values:
+        largest.add(block)
+    kept = torch.cat([largest.in_order(), torch.full((largest.at_floor,), largest.floor)])[:limit]
+    return Pool(kept[kept > 0].numpy(), None, rows)
+
+
+def _heaviest(blocks: Iterable[Tensor], weights: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest values above 0 and what their rows weigh together, up to the first beyond a limit.
+
+    What is beyond is dropped from time to time, so that the memory does not grow with all values.
+    """
+    parts, start, spare, floor = [], 0, _SPARE, 0.0
     for block in blocks:
-        block = _between(block, at_least, at_most)
-        if weights is None:
-            largest.add(block)
-        else:
-            own = weights[start : start + len(block), None].expand_as(block)
-            values.append(block[block > 0])
-            heavy.append(own[block > 0])
+        rows, columns = (block.numpy() > floor).nonzero()
+        parts.append((block.numpy()[rows, columns], weights[start + rows]))
         start += len(block)
-    if weights is None:
-        found = torch.cat([largest.in_order(), torch.full((largest.at_floor,), largest.floor)])[:limit]
-        return Pool(found[found > 0].numpy(), None, start)
-    together, weight = torch.cat(values).numpy(), torch.cat(heavy).numpy()
-    order = np.argsort(-together, kind="stable")
-    return Pool(together[order], weight[order].cumsum(), start)
+        if sum(len(values) for values, _ in parts) > spare:
+            parts = [_cut(parts, limit)]
+            values, heavy = parts[0]
+            spare = 2 * len(values) + _SPARE
+            floor = float(values[-1]) if heavy.sum() > limit else 0.0
+    values, heavy = _cut(parts, limit)
+    return values, heavy.cumsum()
+
+
+def _cut(parts: Sequence[tuple[np.ndarray, np.ndarray]], limit: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return values, the largest first, and their weights, up to the first with which these are beyond."""
+    values, heavy = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    order = np.argsort(-values, kind="stable")
+    enough = np.searchsorted(heavy[order].cumsum(), limit, side="right") + 1
+    return values[order[:enough]], heavy[order[:enough]]
 
 
 def _between(block: Tensor, at_least: int, at_most: int | None) -> Tensor:

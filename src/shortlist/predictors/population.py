@@ -22,7 +22,8 @@ from shortlist.predictors.thresholds import weighted_thresholds
 MAX_SIZE = 50  # the largest average size that can be asked for
 _SIZES_FROM = 2000  # rows from which mean sizes are measured
 _OUT = 2.0  # the score of a class beyond the largest number of a set; others are at most 1
-_THRESHOLDS, _POOLS = 64, 8  # of coverages and of bounds that clients choose, which are remembered
+_THRESHOLDS, _POOLS = 64, 512  # of coverages and of bounds that clients choose, which are remembered
+_POOL_BYTES = 256_000_000  # of the pools of all populations of a model
 
 
 class Values(NamedTuple):
@@ -55,6 +56,7 @@ class Population:
             counts the same.
         frequency: How frequent the classes are (c,), over which sizes are averaged; ``None`` if they are as
             frequent as in the rows.
+        pools: Memory of :func:`pool_memory` that populations share; one of its own if ``None``.
 
     Raises:
         ValueError: If there are no rows for it, or the priors in the scores are not known.
@@ -76,6 +78,7 @@ class Population:
         photos: int | None = None,
         importance: Float[Tensor, " c"] | None = None,
         frequency: Float[Tensor, " c"] | None = None,
+        pools: Recent[Pool] | None = None,
     ) -> None:
         self._rows, self.photos = rows, objects.shape[1] if photos is None else photos
         self.importance, self.frequency = importance, frequency
@@ -87,7 +90,7 @@ class Population:
             raise ValueError("there must be at least 1 calibration row for it, got 0")
         self._objects = objects
         self._thresholds: Recent[np.ndarray] = Recent(_THRESHOLDS)
-        self._pools: Recent[Pool] = Recent(_POOLS)
+        self._pools, self._key = pool_memory() if pools is None else pools, object()
 
     @property
     def size(self) -> int:
@@ -150,6 +153,10 @@ class Population:
             below = np.concatenate([[0.0], self._reached])[np.searchsorted(self._sorted, score, side="left")]
             coverages = np.maximum(below - self._row_weights.numpy()[where[1]], 0.0)
         return coverages.tolist(), self._pool(0, None).enters_at(values.size[where])
+
+    def prepare(self) -> None:
+        """Make what the first list would wait for."""
+        self._pool(0, None)
 
     def reaches(self, coverage: float, at_most: int | None = None) -> bool:
         """Whether sets of at most so many classes can promise a coverage, by these rows."""
@@ -237,8 +244,11 @@ class Population:
     def _pool(self, at_least: int, at_most: int | None) -> Pool:
         """Return the values at ranks above ``at_least`` up to ``at_most`` of all rows."""
         weights = None if self.frequency is None else self._object_weights
-        blocks, limit = (size for _, size, _ in self._blocks()), MAX_SIZE * self.size + 1
-        return self._pools.get((at_least, at_most), lambda: pooled(blocks, weights, limit, at_least, at_most))
+        blocks, bounds = (size for _, size, _ in self._blocks()), {"at_least": at_least, "at_most": at_most}
+        return self._pools.get(
+            (self._key, at_least, at_most),
+            lambda: pooled(blocks, weights, self.size, most=MAX_SIZE, **bounds),
+        )
 
     @property
     def _chunk(self) -> int:
@@ -322,6 +332,11 @@ class _True(NamedTuple):
     fits: Tensor
     sizes: Tensor
     ranks: Tensor
+
+
+def pool_memory() -> Recent[Pool]:
+    """Return a memory of what average sizes need, bounded in bytes: it can be large, and strangers ask."""
+    return Recent(_POOLS, most_bytes=_POOL_BYTES, bytes_of=lambda pool: pool.nbytes)
 
 
 def _spread(values: Tensor, classes: Tensor | None, num_classes: int) -> np.ndarray:
