@@ -17,6 +17,7 @@ __all__ = [
     "LANGUAGE",
     "ladder_words",
     "next_photo_words",
+    "not_about_words",
     "novelty_words",
     "promise_brief",
     "promise_in_short",
@@ -90,11 +91,13 @@ def promise_in_short(promise: Promise) -> str:
     words, found = strings()["promise"], promise.measured
     if promise.has_too_few_rows:
         return words["too_few"]
+    if promise.void == "at most":
+        return " ".join([*_what(promise), *_share_words(promise)])
     if promise.level is not None:
         text = words["short"].format(level=_percent(promise.level), whom=_for_whom(promise))
     elif promise.size is not None:
         size = "average_size" if promise.about == "size" else "fixed_size"
-        text = words[size].format(size=f"{promise.size:g}")
+        text = words[size].format(size=_classes(promise.size))
     else:
         text = words["nothing"]
     if found is None:
@@ -128,13 +131,15 @@ def promise_numbers(promise: Promise) -> dict[str, Any]:
     """Return the few numbers that a program needs beside a list.
 
     Example:
-        >>> promise_numbers(Promise("vote", level=0.9, asked=0.9, rows=999))
-        {'about': 'vote', 'level': 0.9, 'calibration_rows': 999, 'spread': None, 'measured': None}
+        >>> numbers = promise_numbers(Promise("vote", level=0.9, asked=0.9, rows=999))
+        >>> numbers["about"], numbers["level"], numbers["holds"], numbers["calibration_rows"]
+        ('vote', 0.9, True, 999)
     """
     found = promise.measured
     return {
         "about": promise.about,
         "level": promise.level,
+        "holds": promise.holds,
         "calibration_rows": promise.rows,
         "spread": promise.spread,
         "measured": None if found is None else {"coverage": found.coverage, "rows": found.rows},
@@ -146,6 +151,12 @@ def why_not(promise: Promise) -> str | None:
     return (
         None if promise.void is None or promise.level is None else strings()["promise"]["void"][promise.void]
     )
+
+
+def not_about_words(promise: Promise) -> list[str]:
+    """Say that a promise is not about some lists and why, in a sentence; none if it is, or says so itself."""
+    why = None if promise.void == "at most" else why_not(promise)
+    return [] if why is None else [strings()["promise"]["not_about"].format(why=why)]
 
 
 def novelty_words(detector: _Detector) -> str:
@@ -177,7 +188,7 @@ def scope_words(promise: Promise) -> str:
     """
     place = strings()["promise"]["scope"]["place_one" if promise.classes == 1 else "place"]
     said = [] if promise.classes is None else [place.format(**_about(promise))]
-    return " ".join([*said, *_scope(replace(promise, classes=None))])
+    return " ".join([*said, *_scope(replace(promise, classes=None), whole=True)])
 
 
 def _for_whom(promise: Promise) -> str:
@@ -192,7 +203,18 @@ def _about(promise: Promise) -> dict[str, str]:
         "group": promise.group or words["group"],
         "place": promise.place or words["place"],
         "classes": f"{promise.classes or 0:,}",
+        "objects": _objects(promise) or words["all_objects"],
     }
+
+
+def _objects(promise: Promise) -> str:
+    """Say which objects a promise is about, by their photos and what these show; nothing if any."""
+    words, scope = strings()["promise"], promise.scope
+    photos, column = scope.calibrated_photos or scope.photos, scope.column and not scope.joined
+    if photos == 1 and not column:
+        return ""
+    kind = "both" if photos > 1 and column else "column" if column else "photos"
+    return words[f"objects_{kind}"].format(count=photos, column=scope.column, value=scope.value)
 
 
 def _what(promise: Promise) -> list[str]:
@@ -201,20 +223,24 @@ def _what(promise: Promise) -> list[str]:
     asked = None if promise.asked is None else _percent(promise.asked)
     if promise.level is not None:
         values = {"level": _percent(promise.level), **_about(promise)}
+        if promise.void == "at most":
+            return [words["capped"].format(most=_classes(promise.at_most or 0), **values)]
         more = [] if promise.asked in (None, promise.level) else [words["asked_more"].format(asked=asked)]
-        return [words["level"][promise.about].format(**values), *more]
+        key = "place_one" if (promise.about, promise.classes) == ("place", 1) else promise.about
+        return [words["level"][key].format(**values), *more]
     if promise.about == "probabilities" and asked is not None:
         return [words["if_right"].format(asked=asked)]
     if promise.about == "size":
-        return [words["average_size"].format(size=f"{promise.size:g}"), words["nothing"]]
+        size = _classes(promise.size or 0)
+        return [words["average_size"].format(size=size), words["nothing"]]
     if asked is not None:
         return [words["nothing"], words["asked"].format(asked=asked)]
-    size = [] if promise.size is None else [words["fixed_size"].format(size=f"{promise.size:g}")]
+    size = [] if promise.size is None else [words["fixed_size"].format(size=_classes(promise.size))]
     return [*size, words["nothing"]]
 
 
-def _scope(promise: Promise) -> list[str]:
-    """Say which objects a promise is about, and which not."""
+def _scope(promise: Promise, *, whole: bool = False) -> list[str]:
+    """Say which objects a promise is about, and which not: what was not said before, or the whole."""
     words, scope, said = strings()["promise"]["scope"], promise.scope, []
     if promise.level is None:
         return said
@@ -223,24 +249,37 @@ def _scope(promise: Promise) -> list[str]:
         if count:
             key = f"{name}_one" if count == 1 else name
             said.append(words[key].format(**{**_about(promise), "count": f"{count:,}"}))
-    photos = scope.calibrated_photos or scope.photos
-    if photos > 1:
-        said.append(words["photos"].format(count=photos))
-    if scope.column:
-        key = "joined" if scope.joined else "column"
-        said.append(words[key].format(column=scope.column, value=scope.value))
+    objects = _objects(promise)
+    if objects and (whole or promise.about not in ("rows", "node")):
+        said.append(words["objects"].format(objects=objects))
+    if scope.joined:
+        said.append(words["joined"].format(column=scope.column, value=scope.value))
     return said
 
 
 def _bounds(promise: Promise) -> list[str]:
     """Say how large lists are at most, and how often they contain the right class where that is measured."""
+    words, said = strings()["promise"], []
+    if promise.at_most is not None and promise.void != "at most":  # which says so
+        said.append(words["at_most"].format(most=_classes(promise.at_most)))
+    return [*said, *_share_words(promise)]
+
+
+def _share_words(promise: Promise) -> list[str]:
+    """Say how often lists contain the right class, where that is measured."""
+    if promise.share is None:
+        return []
     words, rows = strings()["promise"], promise.rows or 0
-    most = words["at_most_one" if promise.at_most == 1 else "at_most"]
-    said = [] if promise.at_most is None else [most.format(count=promise.at_most)]
-    if promise.share is not None:
-        counted = _photos(rows, of_objects=_is_of_objects(promise))
-        said.append(words["share"].format(rows=counted, share=_share(promise.share, rows)))
-    return said
+    values = {"rows": _counted(promise, rows), "share": _share(promise.share, rows)}
+    return [words["share" if promise.classes is None else "share_place"].format(**_about(promise), **values)]
+
+
+def _counted(promise: Promise, rows: int) -> str:
+    """Return how many photos or objects there are, of which kind."""
+    objects = _objects(promise)
+    if rows == 1 or not objects:
+        return _photos(rows, of_objects=_is_of_objects(promise))
+    return f"{rows:,} {objects}"
 
 
 def _calibration(promise: Promise) -> list[str]:
@@ -257,9 +296,9 @@ def _calibration(promise: Promise) -> list[str]:
         said.append(words[few].format(unit=_unit(promise)))
     elif promise.left_out:
         lack = "left_out_few" if promise.is_by_unit else "left_out_none"  # an average counts every class
-        said.append(
-            words[f"{lack}_one" if promise.left_out == 1 else lack].format(count=f"{promise.left_out:,}")
-        )
+        key = f"{lack}_one" if promise.left_out == 1 else lack
+        objects = _objects(promise) or words["any_photos"]
+        said.append(words[key].format(count=f"{promise.left_out:,}", objects=objects))
     if promise.rows_also:
         said.append(words["also"].format(also=promise.rows_also))
     return said
@@ -269,7 +308,8 @@ def _spread(promise: Promise, rows: int) -> list[str]:
     words, law_rows = strings()["promise"], promise.law_rows
     photos = _photos(rows, of_objects=_is_of_objects(promise))
     plain = words["calibrated"].format(rows=photos)
-    if promise.level is None or (promise.is_by_unit and promise.class_rows is None):
+    unknown = promise.is_by_unit and promise.class_rows is None
+    if promise.level is None or promise.void == "at most" or unknown:
         return [plain]
     if promise.lists_all:
         return [plain, words["all_classes"]]
@@ -317,9 +357,13 @@ def _unit(promise: Promise) -> str:
 
 def _photos(number: int, *, of_objects: bool = False) -> str:
     words = strings()["promise"]
-    if number == 1 and not of_objects:
-        return words["photo"]
-    return words["objects" if of_objects else "photos"].format(count=f"{number:,}")
+    kind = ("object" if of_objects else "photo") + "s" * (number != 1)
+    return words[kind].format(count=f"{number:,}")
+
+
+def _classes(number: float) -> str:
+    words = strings()["promise"]
+    return words["one_class"] if number == 1 else words["many_classes"].format(count=f"{number:g}")
 
 
 def _percent(share: float) -> str:
@@ -331,7 +375,9 @@ def _digits(rows: int) -> int:
 
 
 def _share(share: float, rows: int) -> str:
-    return f"{100 * share:.{_digits(rows)}f}"
+    """Write a share in percent; 100 is for all rows only."""
+    text = f"{100 * share:.{_digits(rows)}f}"
+    return f"{math.floor(1000 * share) / 10:.1f}" if float(text) == 100 and share < 1 - 1e-9 else text
 
 
 def _down(share: float, rows: int) -> str:

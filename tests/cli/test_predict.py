@@ -381,7 +381,7 @@ def test_lists_are_made_for_a_place(with_rows, tmp_path):
     expected = place_sets(log_p, target, new - new.max(), priors, weights, 0.8)
     assert sets == [{NAMES[index] for index in np.flatnonzero(row)} for row in expected]
     assert {frozenset(each) for each in sets} >= {frozenset({"birch"}), frozenset({"ash"})}
-    assert "1 of the names in the place are no class of the model: yeti" in made.stderr
+    assert "1 name of the place without a class of the model: yeti" in made.stderr
     assert "80" in made.stderr and "garden" in made.stderr
 
 
@@ -395,6 +395,33 @@ def test_few_rows_at_a_place_are_not_said_to_list_everything(with_rows, tmp_path
     expected = place_sets(log_p, target, new - new.max(), priors, np.array([0, 0, 40, 1]) / 41, 0.995)
     assert expected[:, 2].all() and not expected[:, 3].all()
     assert "all classes" not in made.stdout and "99.5 of 100" in made.stdout
+
+
+def test_what_is_not_promised_is_not_said_to_be(with_rows, tmp_path):
+    """Lists that are too short for the coverage, and a predictor that no calibration rows stand in for."""
+    folder = with_rows[0]
+    np.savez(tmp_path / "new.npz", scores=np.zeros((3, 4), dtype="float32"))
+    for verbose in ((), ("-v",)):
+        capped = predict(folder, tmp_path / "new.npz", "--coverage", 0.99, "--at-most", 1, *verbose).stdout
+        assert "coverage: Lists of at most 1 class cannot contain the right class 99 times in 100." in capped
+        assert "of 100 have the right class in such a list" in capped and "99 of 100" not in capped
+    lines = predict(folder, tmp_path / "new.npz", "--coverage", 0.99, "--at-most", 1, "--json").stdout
+    assert {json.loads(line)["promise"]["holds"] for line in lines.splitlines()} == {False}
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.randn(200, 4, generator=generator)
+    raps = Conformal(0.8, score="raps").calibrate(scores, torch.arange(200) % 4)
+    model = replace_predictors(folder, {"raps": raps}, tmp_path / "model")
+    (tmp_path / "garden.csv").write_text("birch,3\nash,1\n")
+    for verbose in ((), ("-v",)):
+        said = predict(model, tmp_path / "new.npz", "--place", tmp_path / "garden.csv", *verbose).stdout
+        assert "The promise is not about these lists: its predictor was calibrated for all classes" in said
+
+
+def replace_predictors(folder, predictors, out):
+    model = Model.load(folder)
+    parts = {"score_map": model.score_map, "spec": model.spec, "calibration_rows": model.calibration_rows}
+    Model.from_parts(model.network, model.classes, predictors=predictors, **parts).save(out)
+    return out
 
 
 def test_no_list_is_empty_on_the_screen(with_rows, tmp_path):

@@ -13,7 +13,7 @@ from shortlist.model import Choice
 from shortlist.predictors import CalibrationRows, Conformal
 from shortlist.promise import Scope
 from shortlist.scores import PriorRecord, ScoreMap
-from shortlist.sentences import promise_words, why_not
+from shortlist.sentences import promise_in_short, promise_words, why_not
 
 COUNTS = (50, 20, 15, 8, 5, 2)
 TABLE = ClassTable([f"class {i}" for i in range(6)], counts=COUNTS)
@@ -97,7 +97,10 @@ def test_three_photos_have_the_threshold_of_objects_with_three(level):
     assert promise.holds and why_not(promise) is None and promise.has_law
     assert (promise.rows, promise.level, promise.scope) == (60, level, Scope(photos=3))
     said = promise_words(promise)
-    assert "The promise is for objects with 3 photos. The lists were calibrated on 60 objects" in said
+    assert (
+        "The promise is for objects with 3 photos, not for each class. The lists were calibrated on 60"
+        in said
+    )
 
 
 def test_too_few_objects_of_three_photos_take_the_threshold_of_fewer():
@@ -128,7 +131,7 @@ def test_a_group_has_its_own_threshold(organ):
     assert np.array_equal(sets, oracle(*data.true([ORGANS.index(organ)]), new, 0.9))
     assert promise.holds and promise.rows == (100 if organ == "leaf" else 60)
     assert promise.scope == Scope(column="organ", value=organ)
-    assert f"The promise is for photos with organ: {organ}." in promise_words(promise)
+    assert f"The promise is for photos with organ: {organ}, not for each class." in promise_words(promise)
 
 
 def test_a_group_of_too_few_rows_joins_the_others():
@@ -138,7 +141,7 @@ def test_a_group_of_too_few_rows_joins_the_others():
     assert np.array_equal(sets, oracle(*data.true([0]), new, 0.9))
     assert promise.holds and promise.rows == 68
     assert promise.scope == Scope(column="organ", value="bark", joined=True)
-    said = "Too few calibration photos have organ: bark. The promise is for all photos together."
+    said = "Too few calibration photos have organ: bark, so the promise is not for these photos alone."
     assert said in promise_words(promise)
     with pytest.raises(ValueError, match=r"group must be one of bark, flower, leaf \(organ\), got 'root'"):
         data.model.resolve(Choice(coverage=0.9, group=("organ", "root")))
@@ -200,14 +203,17 @@ def test_a_largest_size_is_reached_or_said_not_to_be(photos):
         sets, new, promise = made(data.model, choice)
         assert np.array_equal(sets, oracle(posterior, target, new, level, at_most)), at_most
         assert promise.at_most == at_most and sets.sum(1).max() <= at_most
-        assert f"A list has at most {at_most} class{'es'[: 2 * (at_most > 1)]}." in promise_words(promise)
         kept.append(promise.holds)
+        said, most = promise_words(promise), f"at most {at_most} class{'es'[: 2 * (at_most > 1)]}"
         if promise.holds:
-            assert promise.share is None
+            assert promise.share is None and f"A list has {most}." in said
             continue
+        assert said.startswith(f"Lists of {most} cannot contain the right class 70 times in 100. Of 60 ")
+        assert "70 of 100" not in said and "true share" not in said
+        assert promise_in_short(promise) == said.split(" The lists were calibrated")[0]
         assert promise.void == "at most" and promise.share == pytest.approx(within[at_most])
         assert why_not(promise) == "lists of so few classes cannot be as sure"
-        counted = "60 photos" if photos == 1 else "60 objects"
+        counted = "60 photos with organ: leaf" if photos == 1 else "60 objects with 3 photos"
         assert f"Of {counted} for calibration, {100 * within[at_most]:.0f} of 100" in promise_words(promise)
     assert kept == [within[k] * 60 >= math.ceil(61 * level) for k in range(1, 6)]
     assert kept[0] is False and kept[-1] is True

@@ -24,6 +24,7 @@ from shortlist.predictors import (
     rows_for,
 )
 from shortlist.predictors.thresholds import THRESHOLD_RULES, ClassConditional, Interpolated, Macro, Marginal
+from shortlist.promise import Scope
 from shortlist.sentences import promise_brief, promise_numbers, promise_words
 from shortlist.taxonomy import Taxonomy
 
@@ -155,11 +156,41 @@ def test_numbers_of_a_promise_are_those_that_it_tells():
     assert json.loads(json.dumps(promise_numbers(promise))) == {
         "about": "rows",
         "level": 0.9,
+        "holds": True,
         "calibration_rows": 84,
         "spread": [low, high],
         "measured": {"coverage": 0.86, "rows": 50},
     }
     assert 0.83 < low < 0.84 and 0.95 < high < 0.96
+
+
+def test_one_is_said_as_one_and_100_is_said_of_all():
+    def said(about="nothing", **options) -> str:
+        return promise_words(Promise(about, **options))
+
+    assert said(size=1) == "Such lists have 1 class. Nothing is promised about the right class."
+    assert said("size", size=1).startswith("Such lists have 1 class on average. ")
+    one = said("place", level=0.9, asked=0.9, rows=30, place="the Alps", classes=1)
+    assert "for photos of 1 class of the Alps. Nothing is promised" in one
+    photos = Scope(photos=2)
+    assert "Of 1 object for calibration, 100 of 100" in said(size=2, rows=1, share=1.0, scope=photos)
+    assert "calibrated on 1 object." in said("size", size=2, rows=1, scope=photos)
+    shares = {0.9957: "99.5", 0.99999: "99.9", 0.994: "99", 1.0: "100", 1 - 1e-12: "100"}
+    for share, percent in shares.items():
+        assert f", {percent} of 100 have" in said(size=5, rows=390, share=share)
+    assert ", 99.9 of 100 have" in said(size=5, rows=3900, share=0.99996)
+
+
+def test_what_is_measured_says_of_what():
+    leaves = Scope(photos=3, column="organ", value="leaf")
+    place = {"rows": 80, "share": 0.9, "place": "the Alps", "classes": 12}
+    average = promise_words(Promise("size", size=3, scope=leaves, **place))
+    assert (
+        "For the Alps, 90 of 100 such lists contain the right class. "
+        "That is measured on 80 objects with 3 photos that all have organ: leaf, not promised."
+    ) in average
+    missing = Promise("average class", level=0.9, asked=0.9, rows=80, left_out=2, scope=Scope(photos=3))
+    assert "2 classes have no objects with 3 photos: nothing is promised for them." in promise_words(missing)
 
 
 def test_promises_without_coverage():

@@ -88,7 +88,7 @@ def test_every_control_changes_the_list_and_the_promise(view, model):
     now(Choice(coverage=0.9, at_least=1, macro=True, **place), 3, "Rare kinds count as much as others.")
     view.locator("#group").select_option("organ:leaf")
     place |= {"group": ("organ", "leaf")}
-    now(Choice(coverage=0.9, at_least=1, macro=True, **place), 3, "photos with organ: leaf.")
+    now(Choice(coverage=0.9, at_least=1, macro=True, **place), 3, "photos that all have organ: leaf.")
     view.locator("#kind-about").check()
     now(Choice(average=2, at_least=1, at_most=4, macro=True, **place), 3, "About 2 names on average")
     view.locator("#kind-exactly").check()

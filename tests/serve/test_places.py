@@ -114,9 +114,9 @@ def test_the_sentence_says_what_it_is_about_and_what_not(alps):
     assert "for photos of the 3 classes of The Alps" in at_place
     assert "Nothing is promised for classes that do not occur there." in at_place
     assert "1 name of park is unknown to the model" in words(1, place="park")
-    assert "The promise is for objects with 3 photos." in words(1, 2, 3)
+    assert "The promise is for objects with 3 photos, not for each class." in words(1, 2, 3)
     assert "calibrated on 300 objects" in words(1, 2, 3)
-    assert "The promise is for photos with organ: leaf." in words(1, organ="leaf")
+    assert "The promise is for photos with organ: leaf, not for each class." in words(1, organ="leaf")
     both = words(1, 2, place="alps", group="organ:flower", macro=True)
     for part in ("rare classes count as much", "3 classes of The Alps", "2 photos", "organ: flower"):
         assert part in both
@@ -159,7 +159,7 @@ def test_the_ladder_is_that_of_the_population(alps, trees, start):
     assert body["top"] == [{"top": k, "share": pytest.approx(rows.coverage_of_top(k))} for k in (1, 2, 3)]
     assert body["scope"] == (
         "This is about the 3 classes of The Alps, and not about a class that does not occur there. "
-        "The promise is for objects with 2 photos. The promise is for photos with organ: flower."
+        "The promise is for objects with 2 photos that all have organ: flower."
     )
     assert alps.get("/v1/ladder").json() == alps.get("/v1/model").json()["ladder"]
     assert alps.get("/v1/model").json()["choices"]["groups"] == {"organ": ["flower", "leaf"]}

@@ -155,18 +155,20 @@ def _words_of_place(choice: "Choice", model: "Model") -> list[str]:
         return []
     from shortlist._messages import examples
 
-    return [f"{len(unknown)} of the names in the place are no class of the model: {examples(unknown)}"]
+    names = "1 name" if len(unknown) == 1 else f"{len(unknown):,} names"
+    return [f"{names} of the place without a class of the model: {examples(unknown)}"]
 
 
 def _words_of_sets(model: "Model", asked: "Choice", verbose: bool) -> list[str]:
     """Say in a sentence what the lists promise; or all of it, and why their predictor was chosen."""
-    from shortlist.sentences import novelty_words, promise_in_short, promise_words
+    from shortlist.sentences import not_about_words, novelty_words, promise_in_short, promise_words
 
     choice, promise = model.resolve(asked)
     name = choice.predictor or ", ".join(choice.makers)
+    words = (promise_words if verbose else promise_in_short)(promise)
+    lines = [f"{name}: {' '.join([words, *not_about_words(promise)])}{'' if verbose else ' (-v says more)'}"]
     if not verbose:
-        return [f"{name}: {promise_in_short(promise)} (-v says more)"]
-    lines = [f"{name}: {promise_words(promise)}"]
+        return lines
     others = [other for other in model.predictors if other != name]
     if not asked.makers and others:
         why = (
