@@ -37,12 +37,14 @@ from torch import Tensor, nn
 from shortlist import ClassTable, Model, Preprocessing
 from shortlist.compare.frozen import look_at, read_frozen_images
 from shortlist.compare.gate import judge_release
-from shortlist.curation.build import apply_plan, plan_benchmark
-from shortlist.curation.votes import aggregate_votes, save_consensus
+from shortlist.curation.build import apply_plan
+from shortlist.curation.grow import plan_growth
+from shortlist.curation.votes import aggregate_votes
 from shortlist.datasets.glyphs import glyphs
-from shortlist.feedback.export import write_photos
+from shortlist.feedback.export import write_photos, write_votes
 from shortlist.feedback.store import read_events
 from shortlist.feedback.votes import collect_votes
+from shortlist.inputs.benchmarks import BENCHMARK_FORMAT
 from shortlist.inputs.folders import class_folders, images_below
 from shortlist.models.spec import NetworkSpec, build_network
 from shortlist.predictors import AdaptingThreshold, Conformal, ShrinkingThreshold, TopK
@@ -145,7 +147,7 @@ def make_world(size: Size, folder: Path) -> World:
             file.parent.mkdir(parents=True, exist_ok=True)
             content = png(inputs[place][row])
             file.write_bytes(content)
-            entry = {"class": name, "genus": "glyph", "split": part, "source": str(file)}
+            entry = {"class": name, "split": part, "source": str(file)}
             entry |= {"observation": f"{part}-{row}", "sha256": hashlib.sha256(content).hexdigest()}
             images[str(file.relative_to(folder))] = entry
 
@@ -160,8 +162,9 @@ def make_world(size: Size, folder: Path) -> World:
         new = [row for row, digest in enumerate(hashed) if digest not in known]
         known |= set(hashed)
         write(part, place, new[:number])
-    content = {"format": "shortlist benchmark 2", "options": {}, "images": images}
+    content = {"format": BENCHMARK_FORMAT, "options": {}, "images": images}
     (folder / "metadata.json").write_text(json.dumps(content))
+    ClassTable(tuple(names)).save(folder / "class_table.json")
     order = (
         np.random.default_rng([size.seed, 1])
         .permutation([row for row in range(len(files)) if row not in used])
@@ -301,23 +304,19 @@ def ask_people(
 
 
 def grow(store: Path, folder: Path, first: Path, rule: str, truth: dict[str, str]) -> dict[str, float]:
-    """Make the next benchmark from the first one and the votes; return what the votes are worth."""
-    found = collect_votes(read_events(store))
-    columns = [[getattr(vote, name) for vote in found.votes] for name in ("item", "user", "label", "author")]
-    labels = aggregate_votes(*columns, rule=rule, theta=2.0, min_agreement=0.5)
+    """Make the next benchmark from the first one and all votes; return what the votes are worth."""
+    exported = collect_votes(read_events(store))
+    names = ("item", "user", "label", "author")
+    columns = [[getattr(vote, name) for vote in exported.votes] for name in names]
+    options: dict[str, Any] = {"rule": rule, "theta": 2.0, "min_agreement": 0.5}
+    labels = aggregate_votes(*columns, **options)
     folder.mkdir(parents=True)
-    save_consensus(folder / "labels.csv", labels)
-    write_photos(folder / "photos.csv", found.photos, store)
+    write_votes(folder / "votes.csv", exported.votes)
+    write_photos(folder / "photos.csv", exported.photos, store)
+    files = {"votes": folder / "votes.csv", "images": folder / "photos.csv"}
+    # calibration images never come from people's answers: no new photo is held out
+    apply_plan(plan_growth(first, **files, held_out=0.0, **options), folder / "data")
     valid = dict(zip(labels.items[labels.valid].tolist(), labels.labels[labels.valid].tolist(), strict=True))
-    plan = plan_benchmark(
-        folder / "labels.csv",
-        images=folder / "photos.csv",
-        min_images=3,
-        held_out=1e-9,
-        split="hash",
-        keep_split=first,
-    )
-    apply_plan(plan, folder / "data")
     right = [truth[item] == label for item, label in valid.items()]
     return {"valid": len(valid), "right": sum(right) / max(1, len(right)), "items": len(labels.items)}
 

@@ -1,5 +1,6 @@
-"""The commands of docs/loop.md, from the first photos to the second release, with answers over HTTP."""
+"""The commands of docs/loop.md, from the page, for three rounds, with answers over HTTP."""
 
+import hashlib
 import json
 import random
 import re
@@ -8,104 +9,151 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
+from shortlist.class_table import ClassTable
 from tests.test_own_photos import CORNERS, ENVIRONMENT, draw_photo
 
 PAGE = Path(__file__).parents[1] / "docs/loop.md"
-VERBS = [
-    "data build",
-    "init",
-    "train",
-    "index",
-    "release",
-    "serve",
-    "feedback export",
-    "data votes",
-    "data build",
-]
+FIRST = ["data build", "init", "train", "index", "release", "serve"]
+ROUND = ["feedback export", "data grow", "train", "index", "release"]
+NAMES = dict(
+    zip(
+        CORNERS,
+        ("Trigonum régulare L.", "Quadrum album/nigrum", ".Hexagonum", "QUADRUM album/nigrum"),
+        strict=True,
+    )
+)  # of classes whose ids are numbers
+IDS = dict(zip(CORNERS, ("1355868", "1355869", "7", "10"), strict=True))
+PEOPLE = ("ann", "bea", "cem")
 
 
-def commands() -> list[list[str]]:
-    """The commands of the page in their order."""
+def commands() -> tuple[list[list[str]], list[list[str]]]:
+    """The commands of the page in their order: those before the first round, and those of a round."""
     lines = re.findall(r"^shortlist (.*?)(?:\s+#.*)?$", PAGE.read_text(), flags=re.M)
-    return [shlex.split(line) for line in lines]
+    words = [shlex.split(line) for line in lines]
+    return words[: len(FIRST)], words[len(FIRST) :]
+
+
+def verb(words: list[str]) -> str:
+    return " ".join(words[: 2 if words[0] in ("data", "feedback") else 1])
+
+
+def later(words: list[str]) -> list[str]:
+    """The command of the next round, as the page says: each number is higher by one."""
+    return [re.sub(r"(?<=data-|runs/)\d+", lambda digits: str(int(digits[0]) + 1), word) for word in words]
 
 
 def shortlist(folder: Path, words: list[str]) -> str:
-    short = ["--set", "epochs=2", "--set", "data.image_size=32"] if words[0] == "train" else []
-    command = [sys.executable, "-m", "shortlist", *words, *short]
+    short = {
+        "train": ["--set", "epochs=2", "--set", "data.image_size=32"],
+        "release": ["--tolerance", "0.9", "--size-tolerance", "9"],  # of models that learned next to nothing
+    }
+    command = [sys.executable, "-m", "shortlist", *words, *short.get(words[0], [])]
     done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, f"{words}: {done.stdout} {done.stderr}"
     return done.stdout
 
 
-def answer(address: str, photo: bytes, truth: str) -> None:
-    """Three people look at the list of a photo and name what it is; the first one gives the photo."""
-    for number, person in enumerate(("ann", "bea", "cem")):
-        files = {"images": ("photo.jpg", photo, "image/jpeg")}
-        given = httpx.post(f"{address}/v1/identify?receipt=true", files=files, timeout=60).json()
-        said = {"verb": "other_class", "class_id": truth, "person": person, "receipt": given["receipt"]}
-        event = json.dumps(said | {"consent": number == 0}).encode()
-        form = {"event": ("event", event, "application/json")} | (files if number == 0 else {})
-        done = httpx.post(f"{address}/v1/feedback", files=form, timeout=60)
-        assert done.status_code == 201, done.text
-
-
-def serve_and_answer(folder: Path, words: list[str]) -> None:
-    """Run the server of the page until ten new photos of each class have answers."""
+@contextmanager
+def serving(folder: Path, words: list[str]) -> Iterator[str]:
+    """Run the server of the page; gives its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "shortlist", *words, "--port", str(port)]
     server = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
-    address, chance, stop = f"http://127.0.0.1:{port}", random.Random(1), time.monotonic() + 120
     try:
-        while True:
-            assert server.poll() is None and time.monotonic() < stop
-            try:
-                httpx.get(f"{address}/v1/model")
-                break
-            except httpx.TransportError:
-                time.sleep(0.1)
-        for name, corners in CORNERS.items():
-            for _ in range(10):
-                draw_photo(folder / "new.jpg", corners, chance)
-                answer(address, (folder / "new.jpg").read_bytes(), name)
+        wait_for(f"http://127.0.0.1:{port}", server)
+        yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
         server.wait(60)
 
 
+def wait_for(address: str, server: subprocess.Popen) -> None:
+    """Wait until the server answers."""
+    stop = time.monotonic() + 120
+    while True:
+        assert server.poll() is None and time.monotonic() < stop
+        try:
+            httpx.get(f"{address}/v1/model")
+            return
+        except httpx.TransportError:
+            time.sleep(0.1)
+
+
+def answer(address: str, photo: bytes, said: dict[str, str], observation: str) -> None:
+    """Three people look at the list of a photo and say what it is; the first one gives the photo."""
+    for number, person in enumerate(PEOPLE):
+        files = {"images": ("photo.jpg", photo, "image/jpeg")}
+        listed = httpx.post(f"{address}/v1/identify?receipt=true", files=files, timeout=60).json()
+        about = {"observation": observation, "organ": "leaf", "author": f"A. {person}", "license": "CC0"}
+        event = said | {"person": person, "receipt": listed["receipt"], "about": about}
+        content = json.dumps(event | {"consent": number == 0}).encode()
+        form = {"event": ("event", content, "application/json")} | (files if number == 0 else {})
+        done = httpx.post(f"{address}/v1/feedback", files=form, timeout=60)
+        assert done.status_code == 201, done.text
+
+
+def benchmark(folder: Path) -> dict[str, dict]:
+    """The images of a benchmark by their bytes: two are never the same here."""
+    images = json.loads((folder / "metadata.json").read_text())["images"]
+    by_bytes = {
+        hashlib.sha256((folder / name).read_bytes()).hexdigest(): entry for name, entry in images.items()
+    }
+    assert len(by_bytes) == len(images)
+    return by_bytes
+
+
 @pytest.mark.slow
-def test_the_commands_of_the_page_make_two_releases(tmp_path):
-    words = commands()
-    verbs = [" ".join(one[: 2 if one[0] in ("data", "feedback") else 1]) for one in words]
-    assert verbs == [*VERBS, "train", "index", "release"]
+def test_the_commands_of_the_page_for_three_rounds(tmp_path):
+    first, of_round = commands()
+    assert [verb(words) for words in first] == FIRST and [verb(words) for words in of_round] == ROUND
     chance = random.Random(0)
-    for name, corners in CORNERS.items():
-        (tmp_path / "my_photos" / name).mkdir(parents=True)
+    for shape, corners in CORNERS.items():
+        (tmp_path / "my_photos" / IDS[shape]).mkdir(parents=True)
         for number in range(40):
-            draw_photo(tmp_path / "my_photos" / name / f"{number}.jpg", corners, chance)
-    for one in words[:-1]:
-        if one[0] == "serve":
-            serve_and_answer(tmp_path, one)
-        else:
-            shortlist(tmp_path, one)
-    images = [
-        {key: entry["split"] for key, entry in json.loads(path.read_text())["images"].items()}
-        for path in (tmp_path / "data-1" / "metadata.json", tmp_path / "data-2" / "metadata.json")
-    ]
-    assert len(images[0]) == 160 and images[0].items() <= images[1].items() and len(images[1]) == 200
-    judged = subprocess.run(
-        [sys.executable, "-m", "shortlist", *words[-1], "--tolerance", "0.9", "--size-tolerance", "9"],
-        **{"cwd": tmp_path, "env": ENVIRONMENT, "capture_output": True, "text": True},
+            draw_photo(tmp_path / "my_photos" / IDS[shape] / f"{number}.jpg", corners, chance)
+    ClassTable([NAMES[shape] for shape in CORNERS], [IDS[shape] for shape in CORNERS]).save(
+        tmp_path / "my_photos" / "class_table.json"
     )
-    assert judged.returncode == 0 and "top1.micro" in judged.stdout, judged.stdout + judged.stderr
+    for words in first[:-1]:
+        shortlist(tmp_path, words)
+    with serving(tmp_path, first[-1]) as address:
+        for number in (2, 3):
+            for shape, corners in CORNERS.items():
+                for photo in range(8):
+                    draw_photo(tmp_path / "new.jpg", corners, chance)
+                    said = {"verb": "other_class", "class_id": IDS[shape]}
+                    answer(
+                        address, (tmp_path / "new.jpg").read_bytes(), said, f"{shape} {number} {photo // 2}"
+                    )
+            for words in of_round:
+                shortlist(tmp_path, words if number == 2 else later(words))
+    made = [benchmark(tmp_path / f"data-{number}") for number in (1, 2, 3)]
+    assert [len(images) for images in made] == [160, 192, 224]
+    assert (
+        made[0].items() <= made[1].items() <= made[2].items()
+    )  # with class, split, observation, author, ...
+    frozen = {digest for digest, entry in made[0].items() if entry["split"] == "test"}
+    assert len(frozen) > 10
+    assert all({d for d, entry in images.items() if entry["split"] == "test"} == frozen for images in made)
+    observations = {entry["observation"] for entry in made[2].values() if entry.get("organ") == "leaf"}
+    assert observations == {f"{shape} {n} {i}" for shape in CORNERS for n in (2, 3) for i in range(4)}
+    tables = [ClassTable.load(tmp_path / f"data-{number}" / "class_table.json") for number in (1, 2, 3)]
+    tables += [ClassTable.load(tmp_path / f"runs/{number}/model/class_table.json") for number in (1, 2, 3)]
+    for table in tables:
+        assert dict(zip(table.ids, table.names, strict=True)) == {
+            IDS[shape]: NAMES[shape] for shape in CORNERS
+        }
     releases = json.loads(shortlist(tmp_path, ["releases", "releases", "--json"]))
-    assert releases["current"] == 2 and [one["data"] for one in releases["releases"]] == ["data-1", "data-2"]
-    assert [Path(one["index"]).parent.name for one in releases["releases"]] == ["first", "second"]
-    assert releases["releases"][1]["against"] == releases["releases"][0]["version"]
+    assert releases["current"] == 3
+    assert [release["data"] for release in releases["releases"]] == ["data-1", "data-2", "data-3"]
+    assert [Path(release["index"]).parent.name for release in releases["releases"]] == ["1", "2", "3"]
+    assert releases["releases"][2]["against"] == releases["releases"][1]["version"]

@@ -36,7 +36,7 @@ def make_wider():
 WITHOUT = {  # they read files of runs, data or answers, and never make the network of a model
     *("demo", "init", "train", "suite run", "suite status", "compare", "report", "doctor", "releases"),
     *("papers page", "papers figure"),
-    *(f"data {name}" for name in ("build", "check", "describe", "votes")),
+    *(f"data {name}" for name in ("build", "check", "describe", "grow", "votes")),
     *(f"feedback {name}" for name in ("stats", "export", "review", "drift", "delete")),
 }
 

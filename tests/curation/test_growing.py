@@ -10,7 +10,10 @@ from PIL import Image
 
 from shortlist.class_table import ClassTable
 from shortlist.curation.build import apply_plan, plan_benchmark
+from shortlist.curation.grow import plan_growth
 from shortlist.datasets.about import about_of_data
+from shortlist.datasets.folders import image_folder
+from shortlist.inputs import read_rows
 
 CLASSES = ("Quercus robur", "Quercus petraea", "Acer campestre")
 
@@ -49,6 +52,19 @@ def plan_of(tmp_path, rows, **options):
     return plan_benchmark(write(tmp_path / "list.csv", rows), **options)
 
 
+def growth_of(tmp_path, rows, old, *, theta=0.5, **options):
+    """The plan of a benchmark that grows by one vote for each observation, which is enough here."""
+    votes = {
+        row["observation"]: {"item": row["observation"], "user": "ann", "label": row["label"]} for row in rows
+    }
+    photos = [{name: value for name, value in row.items() if name not in ("label", "observation")}
+              | {"item": row["observation"]} for row in rows]  # fmt: skip
+    write(tmp_path / "votes.csv", list(votes.values()))
+    write(tmp_path / "photos.csv", photos)
+    files = {"votes": tmp_path / "votes.csv", "images": tmp_path / "photos.csv"}
+    return plan_growth(old, **files, theta=theta, **options)
+
+
 def test_an_added_image_moves_no_other_and_observations_stay_together(tmp_path):
     rows = make_rows(tmp_path / "images", range(60))
     before = parts_of(plan_of(tmp_path, rows))
@@ -70,8 +86,6 @@ def test_exact_shares_are_refused_for_observations_with_several_photos(tmp_path)
     rows = make_rows(tmp_path / "images", range(30))
     with pytest.raises(ValueError, match="split must be 'hash'"):
         plan_of(tmp_path, rows, split="share")
-    with pytest.raises(ValueError, match="keep_split goes with"):
-        plan_of(tmp_path, rows, split="share", keep_split=tmp_path)
 
 
 def hashes(folder: Path) -> dict[str, set[str]]:
@@ -100,9 +114,7 @@ def test_frozen_test_images_never_enter_training_over_ten_rounds(tmp_path):
             {"path": str(copy), "label": own["class"], "observation": f"copy{number}"},
             photo | {"observation": own["observation"], "label": own["class"]},
         ]
-        plan = plan_of(
-            tmp_path, rows + odd, keep_split=first if number % 2 else tmp_path / f"round-{number - 1}"
-        )
+        plan = growth_of(tmp_path, rows + odd, first if number % 2 else tmp_path / f"round-{number - 1}")
         assert plan.left_out["copies of held-out images"] == 1
         assert plan.left_out["photos of frozen test observations"] >= 1
         folder = tmp_path / f"round-{number}"
@@ -120,8 +132,8 @@ def test_a_copy_of_feedback_is_told_by_the_name_that_says_what_was_sent(tmp_path
     sent = next((first / "test").rglob("*.png"))
     copy = tmp_path / hashlib.sha256(sent.read_bytes()).hexdigest()
     copy.write_bytes(sent.read_bytes() + b"other bytes")
-    rows = [*make_rows(tmp_path / "images", range(40)), {"path": str(copy), "label": CLASSES[0]}]
-    plan = plan_of(tmp_path, rows, keep_split=first)
+    row = {"path": str(copy), "label": CLASSES[0], "observation": "other"}
+    plan = growth_of(tmp_path, [*make_rows(tmp_path / "images", range(40)), row], first)
     assert plan.left_out["copies of held-out images"] == 1 and str(copy) not in parts_of(plan)
 
 
@@ -130,40 +142,133 @@ def read_images(folder: Path) -> dict[str, dict]:
 
 
 def test_a_benchmark_grows_from_all_of_the_earlier_one(tmp_path):
-    """The source has new photos alone, and names classes by their ids, as votes do."""
+    """Votes have new photos alone, and name classes by their ids."""
     rows = make_rows(tmp_path / "images", range(40))
-    for row in rows:
-        row["label"] = row["label"].replace("Acer campestre", "Acer a/b")  # whose id is another
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    ids = dict(zip(CLASSES, ("1355868", "urn:a/b", ".hidden"), strict=True))
+    table = ClassTable(
+        CLASSES, list(ids.values()), parents={"genus": ["Quercus"] * 2 + ["Acer"], "family": ["F", "F", "S"]}
+    )
+    table.save(tmp_path / "class_table.json")  # beside the list
     apply_plan(plan_of(tmp_path, rows), first)
     new = make_rows(tmp_path / "images", range(40, 60))
     for row in new:
-        row["label"] = row["label"].replace("Acer campestre", "Acer a_b")
+        row["label"] = ids[row["label"]]
     new += [row | {"label": "Tilia"} for row in make_rows(tmp_path / "images", [1000], photos=1)]
-    plan = plan_of(tmp_path, new, keep_split=first, min_images=60, genus_fraction=0.01)
+    plan = growth_of(tmp_path, new, first)
     apply_plan(plan, second)
     before, after = hashes(first), hashes(second)
     assert (
         after["test"] == before["test"] and before["train"] < after["train"] and before["val"] < after["val"]
     )
-    assert plan.taken_over == {"images taken over": 80, "new images": 40, "corrected labels": 0}
-    assert len(plan.class_table) == 3 and plan.left_out["images"] == 1
+    counts = {"images taken over": 80, "new images": 40, "corrected labels": 0, "new classes": 0}
+    assert plan.taken_over == counts and plan.waiting == {"Tilia": 1}
     old, grown = ClassTable.load(first / "class_table.json"), ClassTable.load(second / "class_table.json")
+    assert (table.names, table.ids, table.parents) == (old.names, old.ids, old.parents)
     assert (old.names, old.ids, old.parents) == (grown.names, grown.ids, grown.parents)
-    assert "Acer a/b" in grown.names and "Acer a_b" in grown.ids
+    assert {path.name for path in (second / "train").iterdir()} == {"1355868", "urn:a_b", "hidden"}
+    assert image_folder(second).class_table == grown
     sources = {entry["source"]: entry for entry in read_images(second).values()}
     for entry in read_images(first).values():
         assert sources[entry["source"]] == entry
     # the same photos once more: nothing is there twice, and a corrected label replaces the old one
     changed = next(row for row in new if sources[row["path"]]["split"] == "train")
-    again = [row | ({"label": "Quercus robur"} if row is changed else {}) for row in new[:-1]]
-    plan = plan_of(tmp_path, again, keep_split=second)
+    other = next(id for id in ids.values() if id != changed["label"])
+    again = [
+        row | ({"label": other} if row["observation"] == changed["observation"] else {}) for row in new[:-1]
+    ]
+    plan = growth_of(tmp_path, again, second)
     assert plan.taken_over["new images"] == 0 and len(plan.rows) == 120
-    assert plan.taken_over["corrected labels"] == (changed["label"] != "Quercus robur")
+    assert plan.taken_over["corrected labels"] == 2
     apply_plan(plan, third)
     assert hashes(third) == after
     labels = {entry["source"]: entry["class"] for entry in read_images(third).values()}
-    assert labels[changed["path"]] == "Quercus robur"
+    assert labels[changed["path"]] == other
+    # a photo that people reject is left out, unless it is a test image
+    frozen = next(row for row in rows if sources[row["path"]]["split"] == "test")
+    bad = [
+        row | {"label": "!bad_image"}
+        for row in [*rows, *new]
+        if row["observation"] in (frozen["observation"], changed["observation"])
+    ]
+    plan = growth_of(tmp_path, bad, third)
+    assert plan.left_out == {"photos that people rejected": 2, "photos of frozen test observations": 2}
+    assert len(plan.rows) == 118 and changed["path"] not in {path for path, _, _ in plan.rows}
+
+
+def test_a_proposal_becomes_a_class_when_enough_observations_have_it(tmp_path):
+    rows = make_rows(tmp_path / "images", range(40))
+    apply_plan(plan_of(tmp_path, rows), tmp_path / "first")
+    spellings = (
+        "!new:Quercus  ilex",
+        "!new:quercus ilex",
+        "Quercus ilex",
+    )  # squeezed; by most votes; a plain label
+    oaks = [
+        row | {"label": spellings[place // 2 % 3]}
+        for place, row in enumerate(make_rows(tmp_path / "images", range(40, 46)))
+    ]
+    known = [row | {"label": "!new:acer CAMPESTRE"} for row in make_rows(tmp_path / "images", [50])]
+    long = [row | {"label": f"!new:{'é' * 200}"} for row in make_rows(tmp_path / "images", range(51, 57))]
+    plan = growth_of(tmp_path, oaks[:8] + known, tmp_path / "first")
+    assert plan.waiting == {"Quercus ilex": 4} and len(plan.class_table) == 3
+    assert plan.taken_over["new images"] == 2  # of the class that has this name but for its case
+    plan = growth_of(tmp_path, oaks + known + long, tmp_path / "first")
+    assert plan.waiting == {} and plan.taken_over["new classes"] == 2 and plan.taken_over["new images"] == 26
+    apply_plan(plan, tmp_path / "second")
+    table = ClassTable.load(tmp_path / "second" / "class_table.json")
+    assert table.names == table.ids == (*sorted(CLASSES), "Quercus ilex", "é" * 200)
+    assert table.parents == {"genus": ("Acer", "Quercus", "Quercus", "Quercus", "")}
+    with pytest.warns(UserWarning, match="2 of 5 classes have no image in the test split"):
+        splits = image_folder(tmp_path / "second")
+    assert splits.class_table == table and splits.class_table.counts[3] >= 6
+    # a photo of the first benchmark that was a new species all along
+    moved = [row | {"label": "!new:Quercus ilex"} for row in rows if row["label"] == CLASSES[0]]
+    plan = growth_of(tmp_path, moved, tmp_path / "second")
+    kept = {entry["source"]: entry["split"] for entry in read_images(tmp_path / "second").values()}
+    wrong = [row for row in moved if kept[row["path"]] != "test"]
+    assert plan.taken_over["corrected labels"] == len(wrong) > 10 and plan.taken_over["new classes"] == 0
+    # the class that lost all its training images stays in the table
+    assert plan.class_table.counts[plan.class_table.ids.index(CLASSES[0])] == 0
+
+
+def test_classes_whose_names_differ_in_case_alone_have_two_folders(tmp_path):
+    rows = make_rows(tmp_path / "images", range(40))
+    for place, row in enumerate(rows):
+        row["label"] = ("Oak", "oak", "..", "a/b", "a_b")[place // 2 % 5]
+    apply_plan(plan_of(tmp_path, rows, min_images=3), tmp_path / "made")
+    folders = {path.name for path in (tmp_path / "made" / "train").iterdir()}
+    assert folders == {"Oak", "oak-2", "class", "a_b-2", "a_b"}
+    table = image_folder(tmp_path / "made").class_table
+    assert table.ids == table.names == ("..", "Oak", "a/b", "a_b", "oak")
+    for split, part in zip(("train", "val", "test"), read_splits(tmp_path / "made"), strict=True):
+        assert part == {
+            entry["source"]: entry["class"]
+            for entry in read_images(tmp_path / "made").values()
+            if entry["split"] == split
+        }
+    # votes for "oak" and "Oak" are votes for two classes; "OAK" could be either
+    votes = [
+        row | {"label": label}
+        for row, label in zip(
+            make_rows(tmp_path / "images", range(60, 63), photos=1), ("Oak", "oak", "OAK"), strict=True
+        )
+    ]
+    plan = growth_of(tmp_path, votes, tmp_path / "made")
+    assert plan.taken_over["new images"] == 2 and plan.left_out["votes for a name of several classes"] == 1
+    assert [plan.class_table.ids[index] for _, index, _ in plan.rows[-2:]] == ["Oak", "oak"]
+
+
+def read_splits(folder: Path) -> list[dict[str, str]]:
+    """The label that training reads for each image of a split, by the file that the image is linked from."""
+    sources = {str(folder / name): entry["source"] for name, entry in read_images(folder).items()}
+    rows = read_rows(folder)
+    labeled = [
+        (sources[str(rows.address(row))], rows.labels[row], rows.splits[row]) for row in range(len(rows))
+    ]
+    return [
+        {path: label for path, label, part in labeled if part == split} for split in ("train", "val", "test")
+    ]
 
 
 @pytest.mark.errors
@@ -176,7 +281,7 @@ def test_images_of_the_earlier_benchmark_that_are_missing_are_not_forgotten_in_s
     with pytest.raises(
         ValueError, match=f"3 of 80 images of the earlier benchmark are missing, such as {first}"
     ):
-        plan_of(tmp_path, make_rows(tmp_path / "images", range(40, 50)), keep_split=first)
+        growth_of(tmp_path, make_rows(tmp_path / "images", range(40, 50)), first)
 
 
 @pytest.mark.parametrize("link", ["hard", "symbolic"])
@@ -196,7 +301,7 @@ def test_photos_that_were_deleted_from_a_store_are_in_no_later_benchmark(tmp_pat
     ]
     for path in deleted:
         Path(path).unlink()
-    plan = plan_of(tmp_path, rows[30:], keep_split=first)
+    plan = growth_of(tmp_path, rows[30:], first)
     assert plan.left_out["photos that were deleted from the store of feedback"] == 2
     apply_plan(plan, tmp_path / "second", link=link)
     kept = {entry["source"] for entry in read_images(tmp_path / "second").values()}
@@ -209,10 +314,10 @@ def test_a_changed_frozen_image_is_refused(tmp_path):
     image = next((first / "test").rglob("*.png"))
     image.unlink()
     with pytest.raises(ValueError, match="is a frozen test image: it must be as it was"):
-        plan_of(tmp_path, make_rows(tmp_path / "images", range(50)), keep_split=first)
+        growth_of(tmp_path, make_rows(tmp_path / "images", range(50)), first)
     with pytest.raises(ValueError, match=r"must be metadata.json of a benchmark"):
         (tmp_path / "other.json").write_text("{}")
-        plan_of(tmp_path, make_rows(tmp_path / "images", range(50)), keep_split=tmp_path / "other.json")
+        growth_of(tmp_path, make_rows(tmp_path / "images", range(50)), tmp_path / "other.json")
 
 
 def test_tables_of_votes_are_read_and_invalid_items_left_out(tmp_path):

@@ -13,6 +13,7 @@ from shortlist.class_table import class_finder
 from shortlist.compare.answers import read_answers
 from shortlist.compare.frozen import class_numbers, read_frozen_images
 from shortlist.curation.build import apply_plan, plan_benchmark
+from shortlist.curation.grow import plan_growth
 from shortlist.datasets import image_folder, image_list
 from shortlist.index.sources import source_of_images
 from shortlist.inputs.labels import class_indices, classes_of_labels
@@ -211,16 +212,20 @@ def test_a_benchmark_that_grows_takes_ids_and_names(tmp_path):
     """And what is neither is a new class."""
     for number in range(16):
         image(tmp_path / f"{number}.png", seed=number)
-
-    def planned(name: str, labels: dict[int, str], **options):
-        lines = [f"{number}.png,{label}" for number, label in labels.items()]
-        (tmp_path / name).write_text("\n".join(["path,label", *lines]))
-        return plan_benchmark(tmp_path / name, min_images=3, split="hash", seed=1, **options)
-
     old = {number: "a/b" if number % 2 else "oak" for number in range(8)}
-    apply_plan(planned("old.csv", old), tmp_path / "old")
-    new = planned("new.csv", dict.fromkeys(range(8, 11), "a_b") | dict.fromkeys(range(11, 13), "a/b")
-                  | dict.fromkeys(range(13, 16), "elm"), keep_split=tmp_path / "old")  # fmt: skip
-    assert new.class_table.names == ("a/b", "elm", "oak") and new.class_table.ids == ("a_b", "elm", "oak")
+    (tmp_path / "old.csv").write_text(
+        "\n".join(["path,label", *(f"{number}.png,{label}" for number, label in old.items())])
+    )
+    ClassTable(["oak", "a/b"], ["7", "8"]).save(tmp_path / "class_table.json")
+    apply_plan(plan_benchmark(tmp_path / "old.csv", min_images=3, split="hash", seed=1), tmp_path / "old")
+    votes = dict.fromkeys(range(8, 11), "8") | dict.fromkeys(range(11, 13), "a/b")
+    votes |= dict.fromkeys(range(13, 16), "elm")
+    lines = [f"{number}.png,ann,{label}" for number, label in votes.items()]
+    (tmp_path / "votes.csv").write_text("\n".join(["item,user,label", *lines]))
+    lines = [f"{number}.png,{number}.png" for number in votes]
+    (tmp_path / "photos.csv").write_text("\n".join(["path,item", *lines]))
+    files = {"votes": tmp_path / "votes.csv", "images": tmp_path / "photos.csv"}
+    new = plan_growth(tmp_path / "old", **files, theta=0.5, min_observations=3)
+    assert new.class_table.names == ("oak", "a/b", "elm") and new.class_table.ids == ("7", "8", "elm")
     classes = {int(Path(path).stem): index for path, index, _ in new.rows}
-    assert [classes[number] for number in range(16)] == [2, 0] * 4 + [0] * 5 + [1] * 3
+    assert [classes[number] for number in range(16)] == [0, 1] * 4 + [1] * 5 + [2] * 3

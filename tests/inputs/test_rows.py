@@ -1,5 +1,6 @@
 """The row type and its readers: the same rows from every form, with what is known about the images."""
 
+import hashlib
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ from shortlist._tables import write_columns
 from shortlist.compare.frozen import look_at, read_frozen_images
 from shortlist.compare.gate import judge_release
 from shortlist.curation.build import apply_plan, plan_benchmark
+from shortlist.curation.grow import plan_growth
 from shortlist.datasets.about import about_of_data
 from shortlist.index.sources import source_of_images
 from shortlist.inputs.benchmarks import is_benchmark, read_benchmark
@@ -61,9 +63,16 @@ def test_what_is_known_travels_through_two_benchmarks(tmp_path):
     paths = {"path": [f"{n}.png" for n in range(12)], "label": ["oak"] * 12}
     write_columns(tmp_path / "rows.csv", paths | columns)
     options = {"split": "hash", "held_out": 0.2, "seed": 3}
-    for name, earlier in (("first", None), ("second", tmp_path / "first")):
-        apply_plan(plan_benchmark(tmp_path / "rows.csv", keep_split=earlier, **options), tmp_path / name)
-        images = read_benchmark(tmp_path / name)
+    write_columns(tmp_path / "votes.csv", {"item": ["other"], "user": ["ann"], "label": ["oak"]})
+    write_columns(tmp_path / "photos.csv", {"path": ["0.png"], "item": ["none"]})
+    files = {"votes": tmp_path / "votes.csv", "images": tmp_path / "photos.csv"}
+    plans = {
+        "first": lambda: plan_benchmark(tmp_path / "rows.csv", **options),
+        "second": lambda: plan_growth(tmp_path / "first", **files),
+    }
+    for name, plan in plans.items():
+        apply_plan(plan(), tmp_path / name)
+        images = read_benchmark(tmp_path / name).images
         assert is_benchmark(tmp_path / name) and len(images) == 12
         about = about_of_data("image_folder", {"root": str(tmp_path / name)})
         for inside, made in images.items():
@@ -72,7 +81,7 @@ def test_what_is_known_travels_through_two_benchmarks(tmp_path):
             assert made.row == Row(str(tmp_path / name / inside), "oak", inside.split("/")[0], **wanted)
             assert made.original == str(tmp_path / f"{number}.png")
             assert about(str(tmp_path / name / inside)) == wanted
-            assert bool(made.sha256) == (made.row.split != "train")
+            assert made.sha256 == hashlib.sha256((tmp_path / f"{number}.png").read_bytes()).hexdigest()
 
 
 def test_rows_by_column():

@@ -9,7 +9,7 @@ import typer
 
 from shortlist import __version__
 from shortlist._messages import MAX_MESSAGE, one_line, shortened
-from shortlist.cli import data
+from shortlist.cli import votes
 from shortlist.cli._extras import words_for_missing, words_for_unfit
 from shortlist.cli._options import option
 from shortlist.cli.compare import compare
@@ -58,7 +58,7 @@ for verb in (
 for verb in (release, releases):
     app.command()(verb)
 app.add_typer(suite_app, name="suite")
-app.add_typer(data.app, name="data")
+app.add_typer(votes.app, name="data")  # its verbs are in two files
 app.add_typer(feedback_app, name="feedback")
 app.add_typer(papers_app, name="papers")
 

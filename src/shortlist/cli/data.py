@@ -1,4 +1,4 @@
-"""``shortlist data``: build, check and describe data sets, and find labels by vote."""
+"""``shortlist data``: build, check and describe data sets."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from shortlist._progress import progress_report
-from shortlist.cli._console import print_facts, print_json, printable, replacing_words, warnings_as_lines
+from shortlist.cli._console import print_facts, print_json, printable, warnings_as_lines
 from shortlist.cli._options import AsJson, argument, option
 
 app = typer.Typer(help="Build, check and describe data sets, and find labels by vote.", no_args_is_help=True)
@@ -33,7 +33,7 @@ class Splitting(str, Enum):
 
 
 @contextmanager
-def _waiting(what: str) -> Iterator[None]:
+def waiting(what: str) -> Iterator[None]:
     """Show a spinner on stderr, if that is a terminal, and print each warning as one line."""
     console = Console(stderr=True)
     with warnings_as_lines(), console.status(what) if console.is_terminal else nullcontext():
@@ -46,7 +46,8 @@ def build(
         Path,
         argument(
             "Labeled images: SOURCE/class/*.jpg, SOURCE/genus/class/*.jpg, or a .csv or .parquet list "
-            "with the columns path and label, and optionally genus; or a table of shortlist data votes."
+            "with the columns path and label, and optionally genus; or a table of shortlist data votes. "
+            "A class_table.json in the folder or beside the list has the ids and names of the classes."
         ),
     ],
     dest: Annotated[Path, argument("Folder to make. It must be empty or not exist yet.")],
@@ -63,17 +64,10 @@ def build(
     split: Annotated[
         Splitting,
         option(
-            "share draws exact shares of each class; hash is for data that grow: the split of an image "
-            "depends on its observation alone."
+            "share draws exact shares of each class; hash is for data that grow (shortlist data grow): the "
+            "split of an image depends on its observation alone."
         ),
     ] = Splitting.share,
-    keep_split: Annotated[
-        Path | None,
-        option(
-            "Earlier benchmark (its folder or metadata.json) that grows: all its images are in the new "
-            "one, in the same splits, and no new image is a test image."
-        ),
-    ] = None,
     seed: Annotated[int, option("Seed of the random draws.")] = 0,
     link: Annotated[LinkKind, option("Kind of link to the images.")] = LinkKind.hard,
     apply: Annotated[
@@ -90,7 +84,7 @@ def build(
     """
     from shortlist.curation import apply_plan, plan_benchmark
 
-    with _waiting("looking through the source"):
+    with waiting("looking through the source"):
         plan = plan_benchmark(
             source,
             images=images,
@@ -98,133 +92,47 @@ def build(
             min_images=min_images,
             held_out=held_out,
             split=split.value,
-            keep_split=keep_split,
             seed=seed,
         )
-    if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
-        raise ValueError(f"{dest} exists and is not empty: nothing is overwritten, choose another name")
+    check_is_free(dest)
     if apply:
-        with _waiting("linking"):
+        with waiting("linking"):
             apply_plan(plan, dest, link=link.value)
-    genera = len(set(plan.class_table.parents.get("genus", ())) - {""})
     if as_json:
-        content = {"dest": str(dest), "applied": apply, "classes": len(plan.class_table), "genera": genera}
-        content |= {"images": plan.sizes(), "left_out": plan.left_out, "options": plan.options}
-        print_json(content | ({"taken_over": plan.taken_over} if plan.taken_over else {}), indent=2)
+        print_json(plan_content(plan, dest, applied=apply), indent=2)
         return
-    rows = ({"genera": genera} if genera else {}) | {"classes": len(plan.class_table)}
-    rows |= {f"{part} images": size for part, size in plan.sizes().items()} | plan.taken_over
-    rows |= {f"left out: {what}": n for what, n in plan.left_out.items() if n or what == "images"}
-    print_facts(rows, title=f"{'Made' if apply else 'Plan for'} {dest}")
+    print_facts(plan_facts(plan), title=f"{'Made' if apply else 'Plan for'} {dest}")
     if not apply:
         typer.echo("Nothing was written. Add --apply to make it.")
 
 
-class VoteRule(str, Enum):
-    """Rule by which users get their weights."""
-
-    confirmed = "confirmed"
-    adaptive = "adaptive"
-    majority = "majority"
-    agreement = "agreement"
-    dawid_skene = "dawid_skene"
+def check_is_free(dest: Path) -> None:
+    """Require that nothing is in the folder of a new benchmark yet."""
+    if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
+        raise ValueError(f"{dest} exists and is not empty: nothing is overwritten, choose another name")
 
 
-@app.command()
-def votes(
-    file: Annotated[
-        Path,
-        argument(
-            "A .csv or .parquet file with the columns item, user, label and optionally author, or with "
-            "task, worker, label."
-        ),
-    ],
-    out: Annotated[
-        Path | None, option("File to write the labels to (.csv or .parquet).", "--out", "-o")
-    ] = None,
-    users: Annotated[Path | None, option("File to write the users' weights to (.csv or .parquet).")] = None,
-    rule: Annotated[
-        VoteRule,
-        option(
-            "Rule by which users get weights: confirmed counts the species that others confirmed, "
-            "adaptive is the published rule."
-        ),
-    ] = VoteRule.confirmed,
-    theta: Annotated[
-        float | None,
-        option(
-            "A label is valid if the weights of its voters sum to more than this.",
-            show_default="2; 1 for majority and agreement; 0.9 for dawid_skene",
-        ),
-    ] = None,
-    min_agreement: Annotated[
-        float | None,
-        option(
-            "A label is valid if its share of the weight of all who looked is above this.",
-            show_default="0.5; 0 for adaptive",
-        ),
-    ] = None,
-    alpha: Annotated[float, option("First exponent of confirmed and adaptive weights.")] = 0.5,
-    beta: Annotated[float, option("Second exponent of confirmed and adaptive weights.")] = 0.2,
-    b0: Annotated[
-        float | None, option("Weight of a newcomer, who knows at most one species.", show_default="log 2.1")
-    ] = None,
-    machine: Annotated[str, option("Name of the user whose votes are those of a model.")] = "!machine",
-    machine_weight: Annotated[
-        float | None, option("Weight of the machine's votes, which are left out without this.")
-    ] = None,
-    max_iterations: Annotated[int, option("Stop after this many rounds.")] = 100,
-    as_json: AsJson = False,
-) -> None:
-    """Find the label of each item by the votes of many users; users who know more species weigh more.
-
-    The weights of the users depend on which labels are valid, and the labels depend on the weights. The
-    command computes both in turn until nothing changes. The column author says who made the item; it may be
-    missing or have gaps. Rows without item, user or label are left out and counted.
-
-    The label !none_of_these is a vote against all others: it counts in the agreement, and never wins.
-    """
-    from shortlist.curation import aggregate_votes, read_votes, save_consensus, save_users
-
-    for flag, path in (("--out", out), ("--users", users)):
-        if path is not None and path.suffix.lower() not in (".csv", ".parquet"):
-            raise ValueError(f"{flag} must end in .csv or .parquet, got {path}")
-        if path is not None and path.resolve() == file.resolve():
-            raise ValueError(f"{flag} must not be the file of votes itself, got {path}")
-    places = [f"{path}{replacing_words(path)}" for path in (out, users) if path is not None]
-    with _waiting("reading votes"):
-        columns = read_votes(file)
-    options = {"rule": rule.value, "theta": theta, "min_agreement": min_agreement, "alpha": alpha}
-    options |= {"beta": beta, "machine": machine, "machine_weight": machine_weight}
-    options |= {} if b0 is None else {"b0": b0}
-    with _waiting("weighing votes"):
-        found = aggregate_votes(**columns, max_iterations=max_iterations, **options)
-        if out is not None:
-            save_consensus(out, found)
-        if users is not None:
-            save_users(users, found)
-    title = f"Labels of {file}" + (f" in {' and '.join(places)}" if places else "")
-    _print_votes(title, len(columns["item"]), found, as_json)
+def _genera(plan: Any) -> int:
+    return len(set(plan.class_table.parents.get("genus", ())) - {""})
 
 
-def _print_votes(title: str, number: int, found: Any, as_json: bool) -> None:
-    rows = {
-        "votes": number,
-        "users": len(found.users),
-        "items": len(found.items),
-        "valid items": int(found.valid.sum()),
-        "iterations": found.iterations,
-        "converged": found.converged,
+def plan_content(plan: Any, dest: Path, *, applied: bool) -> dict[str, Any]:
+    """Return a plan as plain values, for scripts."""
+    content = {
+        "dest": str(dest),
+        "applied": applied,
+        "classes": len(plan.class_table),
+        "genera": _genera(plan),
     }
-    if found.machine_votes:
-        rows["votes of the machine, left out"] = found.machine_votes
-    if found.empty_votes:
-        rows["rows without item, user or label, left out"] = found.empty_votes
-    if as_json:
-        print_json(rows, indent=2)
-    else:
-        rows["converged"] = "yes" if found.converged else "no: the last state is given"
-        print_facts(rows, title=title)
+    content |= {"images": plan.sizes(), "left_out": plan.left_out, "options": plan.options}
+    return content | ({"taken_over": plan.taken_over, "waiting": plan.waiting} if plan.taken_over else {})
+
+
+def plan_facts(plan: Any) -> dict[str, Any]:
+    """Return the numbers of a plan, for people."""
+    rows = ({"genera": genera} if (genera := _genera(plan)) else {}) | {"classes": len(plan.class_table)}
+    rows |= {f"{part} images": size for part, size in plan.sizes().items()} | plan.taken_over
+    return rows | {f"left out: {what}": n for what, n in plan.left_out.items() if n or what == "images"}
 
 
 @app.command()
@@ -302,7 +210,7 @@ def describe(
     from shortlist.curation import describe as tools
 
     splits = None
-    with _waiting("opening the data set"):
+    with waiting("opening the data set"):
         if name_or_path.endswith(".json") and Path(name_or_path).is_file():
             table = ClassTable.load(name_or_path)
         else:
@@ -312,7 +220,7 @@ def describe(
     if figure is not None:
         tools.draw_lorenz(table.class_counts, figure)
     if sheet is not None:
-        with _waiting("drawing"):
+        with waiting("drawing"):
             _draw_sheet(splits, sheet)
     if as_json:
         shares, images = tools.lorenz_curve(table.class_counts)

@@ -1,4 +1,4 @@
-from ._ballot import AGAINST as AGAINST
+from ._ballot import AGAINST as AGAINST, PROPOSAL as PROPOSAL
 from .build import apply_plan as apply_plan, plan_benchmark as plan_benchmark
 from .check import check_images as check_images
 from .contact_sheet import contact_sheet as contact_sheet
@@ -8,6 +8,7 @@ from .describe import (
     open_dataset as open_dataset,
     plot_lorenz as plot_lorenz,
 )
+from .grow import plan_growth as plan_growth
 from .parts import read_frozen as read_frozen
 from .votes import (
     MACHINE as MACHINE,

@@ -10,6 +10,8 @@ from shortlist._text import composed
 
 AGAINST = "!none_of_these"
 """The vote "none of these classes": it counts as a vote, and never wins."""
+PROPOSAL = "!new:"
+"""Start of the label of a vote for a class that is not in the table yet; the proposed name follows."""
 DIGITS = 9  # weights are compared after rounding to so many digits: sums of the same votes tie in any order
 
 
@@ -21,7 +23,7 @@ class Ballot:
     labels: np.ndarray
     people: np.ndarray
     makers: np.ndarray  # author of each item, -1 if not known
-    is_species: np.ndarray  # of each label: whether it names a class, and nothing of ours such as !bad_image
+    is_species: np.ndarray  # of each label: whether it names a class or proposes one; !bad_image does not
     against: int  # number of the label of votes against all others, -1 if there are none
     user_of: np.ndarray  # of each vote
     candidate_of: np.ndarray  # of each vote
@@ -72,12 +74,16 @@ def count_ballot(item: Any, user: Any, label: Any, author: Any) -> tuple[Ballot,
     keys = item_of * len(labels) + label_of
     candidates = _distinct(keys)
     is_text = labels.dtype.kind == "U"
+    starts = np.char.startswith
+    is_species = (
+        starts(labels, PROPOSAL) | ~starts(labels, "!") if is_text else np.ones(len(labels), dtype=bool)
+    )
     ballot = Ballot(
         items=items,
         labels=labels,
         people=people,
         makers=makers,
-        is_species=~np.char.startswith(labels, "!") if is_text else np.ones(len(labels), dtype=bool),
+        is_species=is_species,
         against=int(np.append(np.flatnonzero(labels == AGAINST), -1)[0]) if is_text else -1,
         user_of=user_of,
         candidate_of=np.searchsorted(candidates, keys),

@@ -14,10 +14,11 @@ from shortlist._bounds import check_choice
 from shortlist._checks import check_count, check_number
 from shortlist._store.files import replacing_folder, write_text
 from shortlist.class_table import ClassTable
+from shortlist.curation._classes import take_classes
 from shortlist.curation.labeled import read_labeled
-from shortlist.curation.parts import hash_place, part_by_hash, read_frozen, sha256_of
+from shortlist.curation.parts import hash_place, part_by_hash, sha256_of
 from shortlist.datasets import proportional_split, share_of
-from shortlist.inputs import BENCHMARK_FORMAT, SPLITS, BenchmarkImage, Row, entry_of
+from shortlist.inputs import BENCHMARK_FORMAT, SPLITS, BenchmarkImage, Row, entry_of, folder_names
 
 Link = Literal["hard", "symbolic"]
 Splitting = Literal["share", "hash"]
@@ -33,9 +34,10 @@ class BenchmarkPlan:
         options: Options that the plan was made with.
         left_out: Numbers of genera, classes and images of the source that were left out, by reason.
         about: What is known of each image: observation, organ, author, license, date, place, source.
-        taken_over: Numbers of images of the earlier benchmark, of new images, and of images of the earlier
-            one that have another label now; empty without an earlier benchmark.
-        originals: File that each image of the earlier benchmark was linked from, by its path.
+        taken_over: Numbers of images of the earlier benchmark, of new images, of images of the earlier one
+            that have another label now, and of new classes; empty without an earlier benchmark.
+        waiting: Proposed classes with too few valid observations, and the number of these.
+        earlier: Images of the earlier benchmark, by their paths.
     """
 
     rows: list[tuple[str, int, str]]
@@ -44,7 +46,8 @@ class BenchmarkPlan:
     left_out: dict[str, int]
     about: list[dict[str, str]]
     taken_over: dict[str, int] = field(default_factory=dict)
-    originals: dict[str, str] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
+    earlier: dict[str, BenchmarkImage] = field(default_factory=dict)
 
     def sizes(self) -> dict[str, int]:
         """Return the number of images of each split."""
@@ -60,7 +63,6 @@ def plan_benchmark(
     min_images: int = 5,
     held_out: float = 0.1,
     split: Splitting = "share",
-    keep_split: str | Path | None = None,
     seed: int = 0,
 ) -> BenchmarkPlan:
     r"""Choose classes and parts in the way Pl@ntNet-300K was made; nothing is written.
@@ -69,15 +71,16 @@ def plan_benchmark(
     classes which look alike stay together and the long tail stays long; of each class :math:`\lceil 0.1\, n
     \rceil` images are validation, as many test, and the rest training.
 
-    Data that grow are split by ``split="hash"``: the part of an image depends on its observation and the seed
-    alone, so that an added image never moves another, and all photos of an observation are in one part.
+    Data that will grow (:func:`~shortlist.curation.grow.plan_growth`) are split by ``split="hash"``: the part
+    of an image depends on its observation and the seed alone, and all photos of an observation are in one.
 
     Args:
         source: ``<source>/<class>/*.jpg`` (the genus is read from scientific names),
             ``<source>/<genus>/<class>/*.jpg``, or a ``.csv`` or ``.parquet`` list with the columns path,
             label and, optionally, genus, observation, organ, author, license, date. A list may be a table of
             :func:`~shortlist.curation.votes.save_consensus`, with item instead of path: items that are not
-            valid are left out.
+            valid are left out. A ``class_table.json`` in the folder or beside the list has the ids, names
+            and parents of the classes.
         images: List with the columns path and item: the photos of the items of the source.
         genus_fraction: Share of the genera that is drawn, in (0, 1], rounded, at least one; all by default.
             Pl@ntNet-300K was made with 0.1.
@@ -85,10 +88,6 @@ def plan_benchmark(
         held_out: Share of each class in the validation split and in the test split; each class must keep a
             training image. With ``hash``, the chance of an observation to be in either.
         split: ``"share"`` draws exact shares of each class; ``"hash"`` is for data that grow.
-        keep_split: Folder of an earlier benchmark, or its ``metadata.json``, that grows. All its images are
-            in the new one, in the same splits, and all its classes, with their ids. What is new goes to
-            training and validation. Labels of the source may be ids of its classes. A new label of an image
-            that it has already replaces the old one, but for test images.
         seed: Seed of the draws.
 
     Returns:
@@ -96,54 +95,42 @@ def plan_benchmark(
     """
     _check_options(genus_fraction, min_images, held_out)
     check_choice("split", split, ("share", "hash"))
-    if keep_split is not None and split != "hash":
-        raise ValueError("keep_split goes with split='hash': new images must not move others")
-    rows, genera, left_out = read_labeled(source, images=images)
-    frozen = None if keep_split is None else read_frozen(keep_split)
-    old, rows, corrected = ([], rows, 0) if frozen is None else frozen.take_in(rows, left_out)
-    genera |= {} if frozen is None else frozen.genera
-    considered, always = [*old, *rows], {row.class_label for row in old}
-    kept, counts = _choose_classes(
-        source, considered, genera, always, genus_fraction, min_images, split, seed
-    )
-    rows = sorted((row for row in rows if row.label in kept), key=lambda row: row.class_label)
+    rows, classes, left_out = read_labeled(source, images=images)
+    kept, counts = _choose_classes(source, rows, classes, genus_fraction, min_images, split, seed)
+    number_of_rows, number = len(rows), {id: place for place, id in enumerate(classes.ids)}
+    rows = sorted((row for row in rows if row.label in kept), key=lambda row: number[row.class_label])
     if split == "share":
         placed = _placed_by_share(rows, kept, held_out, seed)
-    elif frozen is None:
+    else:
         by_hash = [part_by_hash(row.observation, held_out=held_out, seed=seed) for row in rows]
         placed = [replace(row, split=part) for row, part in zip(rows, by_hash, strict=True)]
-    else:
-        placed = old + frozen.place(rows, held_out=held_out, seed=seed, left_out=left_out)
-    placed, kept = _with_training_images(placed, kept, always, left_out)
+    trained = {row.class_label for row in placed if row.split == "train"}
+    if lacking := len(kept) - len(trained):
+        left_out["classes without a training image"] += lacking
+    placed = [row for row in placed if row.label in trained]
     options: dict[str, Any] = {"source": str(Path(source).resolve()), "genus_fraction": genus_fraction}
     options |= {"min_images": min_images, "held_out": held_out, "split": split, "seed": seed}
-    ids = {} if frozen is None else dict(zip(frozen.classes.names, frozen.classes.ids, strict=True))
-    plan = _plan(placed, kept, ids, genera, options)
-    plan.left_out.update(counts | {"images": len(considered) - len(placed)} | left_out)
-    if frozen is not None:
-        plan.originals.update(frozen.originals)
-        options["keep_split"] = str(Path(str(keep_split)).resolve())
-        taken_over = {"images taken over": len(old), "new images": len(placed) - len(old)}
-        plan.taken_over.update(taken_over | {"corrected labels": corrected})
+    plan = plan_of_rows(placed, take_classes(classes, sorted(number[id] for id in trained)), options)
+    plan.left_out.update(counts | {"images": number_of_rows - len(placed)} | left_out)
     return plan
 
 
 def _choose_classes(
     source: str | Path,
     rows: list[Row],
-    genera: dict[str, str],
-    always: set[str],
+    classes: ClassTable,
     genus_fraction: float,
     min_images: int,
     split: Splitting,
     seed: int,
 ) -> tuple[list[str], dict[str, int]]:
-    """Return classes that are always kept and those of drawn genera, and what is left out.
+    """Return the classes of drawn genera with enough images, and what is left out.
 
     Genera are drawn together, or by hash, each for itself.
     """
     images = Counter(row.class_label for row in rows)
-    genus_of_class = {label: genera[label] or label for label in images}  # without a genus, each for itself
+    genera = classes.parents.get("genus", classes.ids)  # without a genus, each for itself
+    genus_of_class = {id: genus or id for id, genus in zip(classes.ids, genera, strict=True) if images[id]}
     every = sorted(set(genus_of_class.values()))
     if split == "share":
         generator = torch.Generator().manual_seed(seed)
@@ -151,9 +138,8 @@ def _choose_classes(
         chosen = {every[int(i)] for i in drawn[: max(1, round(genus_fraction * len(every)))]}
     else:
         chosen = {genus for genus in every if hash_place(genus, seed=seed, what="genus") < genus_fraction}
-    chosen |= {genus_of_class[name] for name in always}
-    of_chosen = sorted(name for name, genus in genus_of_class.items() if genus in chosen)
-    kept = [name for name in of_chosen if images[name] >= min_images or name in always]
+    of_chosen = [id for id, genus in genus_of_class.items() if genus in chosen]
+    kept = [id for id in of_chosen if images[id] >= min_images]
     if not kept:
         raise ValueError(
             f"{source}: none of the {len(of_chosen)} classes of the {len(chosen)} genera drawn has "
@@ -161,7 +147,7 @@ def _choose_classes(
         )
     left_out = {
         "genera not drawn": len(every) - len(chosen),
-        "classes of those": len(images) - len(of_chosen),
+        "classes of those": len(genus_of_class) - len(of_chosen),
         f"classes with fewer than {min_images} images": len(of_chosen) - len(kept),
     }
     return kept, left_out
@@ -185,36 +171,13 @@ def _placed_by_share(rows: list[Row], kept: list[str], held_out: float, seed: in
     return [replace(row, split=part_of[place]) for place, row in enumerate(rows)]
 
 
-def _with_training_images(
-    placed: list[Row], kept: list[str], always: set[str], left_out: Counter[str]
-) -> tuple[list[Row], list[str]]:
-    """Leave out classes without a training image; those of an earlier benchmark must have one."""
-    trained = {row.class_label for row in placed if row.split == "train"}
-    lacking = {name for name in kept if name not in trained}
-    if lost := sorted(always - trained):
-        raise ValueError(
-            f"class {lost[0]!r} of the earlier benchmark must have a training image, it has none"
-        )
-    if lacking:
-        left_out["classes without a training image"] += len(lacking)
-    return [row for row in placed if row.label in trained], [name for name in kept if name in trained]
-
-
-def _plan(
-    placed: list[Row], kept: list[str], ids: dict[str, str], genera: dict[str, str], options: dict[str, Any]
-) -> BenchmarkPlan:
-    number = {name: i for i, name in enumerate(kept)}
+def plan_of_rows(placed: list[Row], classes: ClassTable, options: dict[str, Any]) -> BenchmarkPlan:
+    """Return the plan of rows that have their splits; it counts the training images of each class."""
+    number = {id: place for place, id in enumerate(classes.ids)}
     training = Counter(row.class_label for row in placed if row.split == "train")
-    column = [genera[name] for name in kept]
-    table = ClassTable(
-        kept,
-        _folder_names(kept, ids),
-        [training[name] for name in kept],
-        {"genus": column} if any(column) else {},
-    )
     return BenchmarkPlan(
         [(row.path, number[row.class_label], row.split) for row in placed],
-        table,
+        classes.with_counts([training[id] for id in classes.ids]),
         options,
         {},
         [row.about for row in placed],
@@ -239,26 +202,13 @@ def _check_training_images(images: Counter[str], kept: list[str], held_out: floa
             )
 
 
-def _folder_names(names: list[str], ids: dict[str, str]) -> list[str]:
-    """Return names of folders for the classes, all different; those that have an id keep it."""
-    made, taken = [], set(ids.values())
-    for name in names:
-        base = name.replace("/", "_").replace("\\", "_").lstrip(".") or "class"
-        candidate, number = ids.get(name, base), 2
-        while candidate in taken and name not in ids:
-            candidate, number = f"{base}-{number}", number + 1
-        made.append(candidate)
-        taken.add(candidate)
-    return made
-
-
 def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") -> None:
     """Make the folders of a plan, with links to the images instead of copies.
 
     ``dest`` gets ``train/``, ``val/`` and ``test/`` with one folder per class, ``class_table.json`` and
-    ``metadata.json`` (of each image class, genus, part, source, observation, what else is known, and the
-    SHA-256 if it is held out; and the options). It is made under another name and takes its own when
-    complete. The source is only read.
+    ``metadata.json`` (of each image the id of its class, part, source, observation, what else is known, and
+    the SHA-256; and the options). It is made under another name and takes its own when complete. The source
+    is only read.
 
     Args:
         plan: Plan that :func:`plan_benchmark` returned.
@@ -274,19 +224,17 @@ def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") ->
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise ValueError(f"{dest} exists and is not empty: nothing is overwritten, choose another name")
     with replacing_folder(dest) as temporary:
-        images, genera = {}, plan.class_table.parents.get("genus", [""] * len(plan.class_table))
+        images, folders = {}, folder_names(plan.class_table.ids)
         for (source, target, part), about in zip(plan.rows, plan.about, strict=True):
-            name = plan.class_table.ids[target]
-            folder = temporary / part / name
+            folder = temporary / part / folders[target]
             folder.mkdir(parents=True, exist_ok=True)
             file = _free_name(folder, _file_name(source))
             _link(source, file, link)
-            row = Row(str(file), plan.class_table.names[target], part, **about)
-            digest = "" if part == "train" else sha256_of(source)
-            image = BenchmarkImage(
-                row, genera[target], plan.originals.get(source, os.path.abspath(source)), digest
-            )
-            images[str(file.relative_to(temporary))] = entry_of(image)
+            row = Row(str(file), plan.class_table.ids[target], part, **about)
+            earlier = plan.earlier.get(source)
+            original = os.path.abspath(source) if earlier is None else earlier.original
+            digest = sha256_of(source) if earlier is None else earlier.sha256
+            images[str(file.relative_to(temporary))] = entry_of(BenchmarkImage(row, original, digest))
         plan.class_table.save(temporary / "class_table.json")
         content = {"format": BENCHMARK_FORMAT, "options": plan.options, "images": images}
         text = json.dumps(content, ensure_ascii=False, indent=0) + "\n"

@@ -2,15 +2,25 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from shortlist._messages import missing
 from shortlist._tables import read_columns
 from shortlist._text import composed
+from shortlist.class_table import ClassTable
 from shortlist.datasets import genera_of
-from shortlist.inputs import COLUMNS, Row, about_columns, class_folders, images_below
+from shortlist.inputs import (
+    COLUMNS,
+    Row,
+    about_columns,
+    class_folders,
+    class_indices,
+    classes_by_folder,
+    images_below,
+)
 
 LAYOUT = (
     "Expected <source>/<class>/*.jpg, <source>/<genus>/<class>/*.jpg, or a .csv or .parquet list with the "
@@ -24,13 +34,13 @@ class Labeled(NamedTuple):
     """Labeled images.
 
     Args:
-        rows: The images; all photos of one observation are in one split.
-        genera: Group of classes that each class belongs to, by its label; empty if it is not known.
+        rows: The images, labeled by the ids of their classes.
+        classes: The classes.
         left_out: Numbers of rows that are left out, by reason.
     """
 
     rows: list[Row]
-    genera: dict[str, str]
+    classes: ClassTable
     left_out: Counter[str]
 
 
@@ -40,13 +50,14 @@ def read_labeled(source: str | Path, *, images: str | Path | None = None) -> Lab
     Left out are rows that are not valid, those that people rejected (a label with ``!`` at its start), those
     of items without photos, and rows that list an image again. In a table of items and in the list of their
     photos, which are made from people's answers, rows with gaps and photos without a file are left out too.
+    A ``class_table.json`` in the folder or beside the list says which class a label is.
 
     Args:
         source: A folder or a list; see :data:`LAYOUT`.
         images: List with the columns path and item, for a source with items: the photos of each.
 
     Raises:
-        ValueError: If a class is in two genera, or an image in two classes.
+        ValueError: If a class is in two genera, an image in two classes, or a label not in the class table.
     """
     source, left_out = Path(source), Counter[str]()
     if not source.exists():
@@ -65,7 +76,31 @@ def read_labeled(source: str | Path, *, images: str | Path | None = None) -> Lab
             left_out["rows that list an image again"] += 1
     if not rows:
         raise ValueError(f"{source} holds no images in class folders. {LAYOUT}")
-    return Labeled(list(rows.values()), genera, left_out)
+    return _with_classes(source, list(rows.values()), genera, left_out)
+
+
+def _with_classes(source: Path, rows: list[Row], genera: dict[str, str], left_out: Counter[str]) -> Labeled:
+    """Label rows by the ids of ``class_table.json``; without it, a label is both id and name of a class."""
+    folder = source if source.is_dir() else source.parent
+    if not (path := folder / "class_table.json").is_file():
+        labels = sorted(genera)
+        return Labeled(rows, ClassTable(labels, parents=_genus_level(map(genera.get, labels))), left_out)
+    table, ids = ClassTable.load(path), classes_by_folder(folder) if source.is_dir() else {}
+    labels = [ids.get(row.class_label, row.class_label) for row in rows]
+    numbers = class_indices(labels, table, where=source, rows=[row.path for row in rows])
+    labeled = [replace(row, label=table.ids[number]) for row, number in zip(rows, numbers, strict=True)]
+    if "genus" not in table.parents:
+        of_class = {row.label: genera[before.class_label] for row, before in zip(labeled, rows, strict=True)}
+        level = _genus_level(of_class.get(id) for id in table.ids)
+        level = level or _genus_level(map(genera_of(table.names).get, table.names))
+        table = replace(table, parents={**table.parents, **level})
+    return Labeled(labeled, table, left_out)
+
+
+def _genus_level(genera: Iterable[str | None]) -> dict[str, list[str]]:
+    """Return the genera of classes as a level of a class table; none if no class has a genus."""
+    column = [genus or "" for genus in genera]
+    return {"genus": column} if any(column) else {}
 
 
 def _from_folder(root: Path) -> Iterator[tuple[Row, str]]:
@@ -93,7 +128,7 @@ def _from_list(path: Path, images: str | Path | None, left_out: Counter[str]) ->
     if empty := sum(genus is None for genus in columns.get("genus", ())):
         raise ValueError(f"{path} has {empty} empty fields in column 'genus'")
     genera = {} if "genus" in columns else genera_of(str(label) for label in columns["label"])
-    photos = None if images is None else _photos(Path(images), left_out)
+    photos = None if images is None else read_photos(images, left_out)
     for row, (name, label) in enumerate(zip(columns[key], columns["label"], strict=True)):
         if name is None or label is None:
             left_out["rows without item or label"] += 1
@@ -132,8 +167,9 @@ def _has_items(path: Path) -> bool:
     return False
 
 
-def _photos(path: Path, left_out: Counter[str]) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+def read_photos(path: str | Path, left_out: Counter[str]) -> dict[str, list[tuple[str, dict[str, Any]]]]:
     """Return the photos of each item, with what is known of them."""
+    path = Path(path)
     table = read_columns(path, ["path", "item"], optional=_ABOUT, gaps=True)
     said = {name: column.to_pylist() for name, column in about_columns(table).items()}
     photos: dict[str, list[tuple[str, dict[str, Any]]]] = {}

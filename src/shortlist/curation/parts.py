@@ -2,13 +2,15 @@
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from shortlist.class_table import ClassTable, class_finder
-from shortlist.inputs import Row, read_benchmark
+from shortlist.class_table import ClassTable
+from shortlist.inputs import BenchmarkImage, Row, read_benchmark
 
 
 def hash_place(name: str, *, seed: int, what: str = "part") -> float:
@@ -31,29 +33,28 @@ class Frozen:
     """An earlier benchmark: nothing of it is forgotten, and nothing moves.
 
     Args:
-        rows: Its images with their splits; the test images stay the only ones.
+        rows: Its images with their splits, labeled by ids; the test images stay the only ones.
         classes: Its classes.
-        genera: Genus of each of its classes, by name.
-        originals: File that each image was linked from, by its path.
-        held_out: SHA-256 of its validation and test images, with the observation of each.
+        options: Options that it was made with.
+        earlier: Its images by their paths.
         deleted: Images whose copy was deleted from a store of feedback since: they are in no later benchmark.
     """
 
     rows: list[Row]
     classes: ClassTable
-    genera: dict[str, str]
-    originals: dict[str, str]
-    held_out: dict[str, str]
+    options: dict[str, Any]
+    earlier: dict[str, BenchmarkImage]
     deleted: frozenset[str]
 
-    def take_in(self, rows: Sequence[Row], left_out: Counter[str]) -> tuple[list[Row], list[Row], int]:
-        """Return its images, the rows that are new, and the number of corrected labels.
+    def take_in(self, rows: Sequence[Row], left_out: Counter[str]) -> tuple[list[Row], list[Row]]:
+        """Return its images with corrected labels, and the rows that are new.
 
-        A row of an image that it has already, by its path or by that of its source, corrects the label,
-        unless it is a test image. A label that is one of its classes becomes the name of this class.
+        A row of an image that it has already corrects the label, unless it is a test image. An image that
+        people rejected (a label with ``!`` at its start) is left out. The image is told by its path, by that
+        of its source, or by the name of a copy of feedback, which is the SHA-256 of what was sent.
 
         Raises:
-            ValueError: If training or validation images of it are missing.
+            ValueError: If images of it are missing.
         """
         old = {row.path: row for row in self.rows}
         if lost := [path for path in old if path not in self.deleted and not os.path.exists(path)]:
@@ -64,31 +65,35 @@ class Frozen:
         if self.deleted:
             left_out["photos that were deleted from the store of feedback"] += len(self.deleted)
             old = {path: row for path, row in old.items() if path not in self.deleted}
-        paths = {original: path for path, original in self.originals.items()}
-        find, new, corrected = class_finder(self.classes), [], 0
+        paths = {key: path for path in old for key in _keys(self.earlier[path].original)}
+        new = []
         for row in rows:
-            if (index := find(row.label)) is not None:
-                row = replace(row, label=self.classes.names[index])
             path = os.path.abspath(row.path)
-            before = old.get(path) or old.get(paths.get(path, ""))
-            if before is None:
-                new.append(row)
-            elif before.split == "test":
+            before = old.get(path) or next(
+                (old[paths[key]] for key in _keys(path) if paths.get(key) in old), None
+            )
+            if before is not None and before.split == "test":
                 left_out["photos of frozen test observations"] += 1
-            elif before.label != row.label:
+            elif row.class_label.startswith("!"):
+                left_out["photos that people rejected"] += 1
+                old.pop("" if before is None else before.path, None)
+            elif before is None:
+                new.append(row)
+            else:
                 old[before.path] = replace(before, label=row.label)
-                corrected += 1
-        return list(old.values()), new, corrected
+        return list(old.values()), new
 
     def place(self, rows: Sequence[Row], *, held_out: float, seed: int, left_out: Counter[str]) -> list[Row]:
         """Return new rows with their splits: none of them is test, and observations stay together.
 
-        No image gets into another split than before, by its observation or by its bytes.
+        No image is there twice, by its bytes: it could get into another split than before.
         """
         # test images last: nothing new joins an observation that is frozen
         splits = {
             row.observation: row.split for row in sorted(self.rows, key=lambda row: row.split == "test")
         }
+        kept = (image for path, image in self.earlier.items() if path not in self.deleted)
+        taken = {image.sha256: image.row.split for image in kept}
         placed = []
         for row in rows:
             split = splits.get(row.observation)
@@ -98,21 +103,34 @@ class Frozen:
             if split is None:
                 split = part_by_hash(row.observation, held_out=held_out, seed=seed, frozen=True)
             # copies of feedback have no metadata, and are named by the SHA-256 of what was sent
-            seen = self.held_out.get(sha256_of(row.path), self.held_out.get(Path(row.path).name))
-            if seen is not None and (seen != row.observation or split == "train"):
-                left_out["copies of held-out images"] += 1
+            digests = (sha256_of(row.path), Path(row.path).name)
+            if copied := next((taken[digest] for digest in digests if digest in taken), ""):
+                left_out[f"copies of {'training' if copied == 'train' else 'held-out'} images"] += 1
                 continue
+            taken |= dict.fromkeys(digests[: 2 if _is_sha256(digests[1]) else 1], split)
             placed.append(replace(row, split=split))
         return placed
 
 
+def _keys(path: str) -> list[str]:
+    """Return what tells a source: its path, and its name if that is a SHA-256."""
+    return [path, name] if _is_sha256(name := os.path.basename(path)) else [path]
+
+
+def _is_sha256(text: str) -> bool:
+    """Whether a text is a SHA-256 in hexadecimal digits."""
+    return re.fullmatch("[0-9a-f]{64}", text) is not None
+
+
 def read_frozen(path: str | Path) -> Frozen:
-    """Read the splits of an earlier benchmark from its ``metadata.json`` (or its folder).
+    """Read an earlier benchmark from its folder (or its ``metadata.json``).
 
     Raises:
         ValueError: If it is none, or a test image of it is missing or was changed.
     """
-    images = read_benchmark(path)
+    path = Path(path)
+    images, options = read_benchmark(path)
+    classes = ClassTable.load((path if path.is_dir() else path.parent) / "class_table.json")
     deleted = {image.row.path for image in images.values() if _was_deleted(Path(image.original))}
     rows = []
     for image in images.values():
@@ -125,15 +143,13 @@ def read_frozen(path: str | Path) -> Frozen:
                     f"{file} is a frozen test image: it must be as it was, but it is missing or changed"
                 )
         rows.append(image.row)
-    ids = {image.row.class_label: Path(name).parts[1] for name, image in images.items()}
-    names = sorted(ids)  # in the order of the class table
+    if unknown := {row.class_label for row in rows} - set(classes.ids):
+        raise ValueError(
+            f"class_table.json of {path} must have the class of each image, got no {min(unknown)!r}"
+        )
+    rows.sort(key=lambda row: row.split != "test")
     return Frozen(
-        sorted(rows, key=lambda row: row.split != "test"),
-        ClassTable(names, [ids[name] for name in names]),
-        {image.row.class_label: image.genus for image in images.values()},
-        {image.row.path: image.original for image in images.values()},
-        {image.sha256: image.row.observation for image in images.values() if image.sha256},
-        frozenset(deleted),
+        rows, classes, options, {image.row.path: image for image in images.values()}, frozenset(deleted)
     )
 
 

@@ -40,8 +40,7 @@ def about_of_data(name: str, options: Mapping[str, Any], *, part: str = "train")
 
         return about
     if name == "image_folder" and is_benchmark(options["root"]):
-        images = {
-            image: plain_about(made.row.about) for image, made in read_benchmark(options["root"]).items()
-        }
+        made = read_benchmark(options["root"]).images
+        images = {name: plain_about(image.row.about) for name, image in made.items()}
         return lambda image: images.get(os.path.relpath(image, options["root"]), {})
     return _nothing

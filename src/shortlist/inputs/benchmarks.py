@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from shortlist._store.json import read_json
 from shortlist.inputs.rows import ABOUT, Row
 
-BENCHMARK_FORMAT = "shortlist benchmark 2"
+BENCHMARK_FORMAT = "shortlist benchmark 3"
 """Format of ``metadata.json``."""
 _URL = "url"  # where the image is published; "source" is the file that it was linked from
 
@@ -17,31 +17,48 @@ class BenchmarkImage(NamedTuple):
     """An image of a benchmark.
 
     Args:
-        row: The image, with the name of its class.
-        genus: Group of classes that its class belongs to; empty if it is not known.
+        row: The image, with the id of its class.
         original: The file that it was linked from.
-        sha256: SHA-256 of its bytes, if it is held out; else empty.
+        sha256: SHA-256 of its bytes.
     """
 
     row: Row
-    genus: str
     original: str
     sha256: str
+
+
+class Benchmark(NamedTuple):
+    """Images of a benchmark by their names in it, and the options that it was made with."""
+
+    images: dict[str, BenchmarkImage]
+    options: dict[str, Any]
 
 
 def is_benchmark(folder: str | Path) -> bool:
     """Whether a folder is a benchmark, by its ``metadata.json``.
 
     Raises:
-        ValueError: If that file is there and cannot be read.
+        ValueError: If that file is there and cannot be read, or has another version.
     """
     path = Path(folder) / "metadata.json"
     content = read_json(path) if path.exists() else None
-    return isinstance(content, dict) and content.get("format") == BENCHMARK_FORMAT
+    form = content.get("format") if isinstance(content, dict) else None
+    if not str(form).startswith(BENCHMARK_FORMAT.rstrip("0123456789")):
+        return False
+    _check_format(path, form)
+    return True
 
 
-def read_benchmark(path: str | Path) -> dict[str, BenchmarkImage]:
-    """Read the images of a benchmark, by their names in it, from its folder or its ``metadata.json``.
+def _check_format(path: Path, form: object) -> None:
+    if form != BENCHMARK_FORMAT:
+        raise ValueError(
+            f"{path} must be metadata.json of a benchmark ({BENCHMARK_FORMAT}), got {str(form)[:80]!r}: "
+            "make it anew by shortlist data build"
+        )
+
+
+def read_benchmark(path: str | Path) -> Benchmark:
+    """Read a benchmark from its folder or its ``metadata.json``.
 
     Raises:
         ValueError: If it is no benchmark.
@@ -49,22 +66,20 @@ def read_benchmark(path: str | Path) -> dict[str, BenchmarkImage]:
     path = Path(path)
     path = path / "metadata.json" if path.is_dir() else path
     content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != BENCHMARK_FORMAT:
-        kind = content.get("format") if isinstance(content, dict) else type(content).__name__
-        raise ValueError(f"{path} must be metadata.json of a benchmark ({BENCHMARK_FORMAT}), got {kind!r}")
+    _check_format(path, content.get("format") if isinstance(content, dict) else type(content).__name__)
     images = {}
     for name, entry in content["images"].items():
         about = {key: entry[key] for key in ABOUT if key in entry} | {"source": entry.get(_URL, "")}
         row = Row(os.path.join(path.parent, name), entry["class"], entry["split"], **about)
-        images[name] = BenchmarkImage(row, entry["genus"], entry["source"], entry.get("sha256", ""))
-    return images
+        images[name] = BenchmarkImage(row, entry["source"], entry["sha256"])
+    return Benchmark(images, content["options"])
 
 
 def about_of_images(
     root: str | Path, names: Sequence[str], about: Collection[str]
 ) -> dict[str, list[str | None]]:
     """Return columns of what a benchmark says about some of its images, by their names in it."""
-    images = read_benchmark(root)
+    images = read_benchmark(root).images
     rows = [images[name].row.about if name in images else {} for name in names]
     return {column: [row.get(column) for row in rows] for column in about}
 
@@ -73,5 +88,5 @@ def entry_of(image: BenchmarkImage) -> dict[str, Any]:
     """Return what ``metadata.json`` says about an image."""
     row, about = image.row, image.row.about
     url = {_URL: about.pop("source")} if "source" in about else {}
-    entry = {"class": row.label, "genus": image.genus, "split": row.split, "source": image.original}
-    return entry | about | url | ({"sha256": image.sha256} if image.sha256 else {})
+    entry = {"class": row.label, "split": row.split, "source": image.original, "sha256": image.sha256}
+    return entry | about | url

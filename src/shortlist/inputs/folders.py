@@ -1,8 +1,10 @@
 """Images in folders, one folder per class, with or without a division into splits."""
 
+import hashlib
 import os
+import re
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from shortlist.inputs.rows import Rows
 IMAGE_SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
 """Endings of files that are taken for images."""
 SPLITS = ("train", "val", "test")
+_NO_FOLDER = re.compile(r"[/\\\x00-\x1f\x7f]")  # what the name of a folder cannot or should not have
+_LONGEST_NAME = 200  # bytes of the name of a folder
 # names that the folders of the splits have, in lower or upper case
 SPLIT_NAMES = {
     "train": ("train", "training"),
@@ -129,12 +133,55 @@ def classes_of_folders(root: str | Path, splits: Mapping[str, Path]) -> list[str
     return sorted({composed(name) for folder in folders for name in class_folders(folder)})
 
 
+def folder_names(ids: Sequence[str]) -> list[str]:
+    """Return the name of the folder of each class: its id, or a name like it where no folder can have the id.
+
+    Folders cannot have ``/`` in their names, are hidden by a point at the start, and have at most 255 bytes.
+    Some disks do not tell upper from lower case.
+
+    Example:
+        >>> folder_names(["1355868", "a/b", ".c", "Oak", "oak"])
+        ['1355868', 'a_b', 'c', 'Oak', 'oak-2']
+    """
+    plain = [_NO_FOLDER.sub("_", id).lstrip(".") or "class" for id in ids]
+    plain = [_shortened(name) for name in plain]
+    unchanged = {name.casefold() for name, id in zip(plain, ids, strict=True) if name == id}
+    names, taken = dict.fromkeys(range(len(ids)), ""), set()
+    for place in sorted(
+        names, key=lambda place: plain[place] != ids[place]
+    ):  # ids that are names keep theirs
+        name, number = plain[place], 2
+        while name.casefold() in (taken if name == ids[place] else taken | unchanged):
+            name, number = f"{plain[place]}-{number}", number + 1
+        names[place] = name
+        taken.add(name.casefold())
+    return list(names.values())
+
+
+def _shortened(name: str) -> str:
+    """Cut a name that is too long for a folder, and tell it by its hash."""
+    content = name.encode("utf-8", "surrogateescape")
+    if len(content) <= _LONGEST_NAME:
+        return name
+    return content[:_LONGEST_NAME].decode(errors="ignore") + hashlib.sha256(content).hexdigest()[:16]
+
+
+def classes_by_folder(root: str | Path) -> dict[str, str]:
+    """Return the id of each class by the name of its folder, from ``class_table.json``; empty without it."""
+    path = Path(root) / "class_table.json"
+    if not path.is_file():
+        return {}
+    ids = ClassTable.load(path).ids
+    return dict(zip(folder_names(ids), ids, strict=True)) | {id: id for id in ids}
+
+
 def read_folder(
     root: str | Path, splits: Mapping[str, Path] | None = None, *, about: Collection[str] = ()
 ) -> Rows:
     """Read the images of class folders, class by class; the label is the name of the folder.
 
-    An image beside the class folders has no label.
+    Where ``class_table.json`` of the root has an id that no folder can have (:func:`folder_names`), the label
+    is this id. An image beside the class folders has no label.
 
     Args:
         root: The folder.
@@ -146,13 +193,15 @@ def read_folder(
     files: list[str] = []
     labels: list[str | None] = []
     split_of_rows: list[str] = []
+    ids = classes_by_folder(root)
     for split, folder in (splits or {"": root}).items():
         start = len(os.path.join(folder, ""))
         inside = os.path.join(os.path.relpath(folder, root), "").removeprefix("./")
         for name in [*sorted(class_folders(folder), key=lambda name: (composed(name), name)), None]:
             images = _images_in(folder) if name is None else images_below(os.path.join(folder, name))
             files += [inside + image[start:] for image in images]
-            labels += [name and composed(name)] * len(images)
+            label = None if name is None else composed(name)
+            labels += [label and ids.get(label, label)] * len(images)
             split_of_rows += [split] * len(images)
     rows = Rows(root, files, labels, split_of_rows if splits else ())
     return replace(rows, about=about_of_images(root, files, about)) if about and is_benchmark(root) else rows
