@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import settings
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -86,9 +87,19 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def ray_here():
-    """Ray in this process, with three workers."""
+def ray_alone(tmp_path_factory):
+    """Ray, which the other test processes do not start meanwhile: each start takes all cores for seconds."""
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="error")
+    # the folder that all test processes of this run share
+    with FileLock(tmp_path_factory.getbasetemp().parent / "ray.lock"):
+        yield ray
+
+
+@pytest.fixture(scope="module")
+def ray_here(ray_alone):
+    """Ray in this process, with three workers."""
+    ray_alone.init(
+        address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="error"
+    )
     yield
-    ray.shutdown()
+    ray_alone.shutdown()

@@ -261,7 +261,9 @@ def test_what_has_no_images_or_no_classes_is_refused(world, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [("--workers", 2), ("--engine", "ray", "--workers", 2)])
-def test_the_command(world, tmp_path, options):
+def test_the_command(world, tmp_path, request, options):
+    if "ray" in options:
+        request.getfixturevalue("ray_alone")
     words = ("index", world / "model", "--network", NETWORK, "--images", world / "images", "--out")
     assert run(*words, tmp_path / "out", *options)[0] == 0
     build_index(

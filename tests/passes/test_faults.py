@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from shortlist.passes.on_ray import run_on_ray
 from shortlist.passes.reading import read_scores
 from shortlist.passes.score import score_shards
 from shortlist.passes.shards import EmbeddingShard, TarShard, hash_of_classes
+from tests.commands import command, shell
 from tests.passes.scoring import ROWS, Disturbed, density_model, make_embeddings, source_of
 from tests.passes.test_same_bits import contents
 
@@ -27,17 +27,15 @@ SHARDS = 14
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    pytest.importorskip("ray")
-    import ray
+def cluster(ray_alone):
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     for _ in range(2):
         made.add_node(num_cpus=1)
-    ray.init(address=made.address, log_to_driver=False, logging_level="error")
+    ray_alone.init(address=made.address, log_to_driver=False, logging_level="error")
     yield made
-    ray.shutdown()
+    ray_alone.shutdown()
     made.shutdown()
 
 
@@ -136,29 +134,27 @@ def test_a_shard_that_cannot_be_read_is_an_error_that_names_it(world, cluster, t
 
 def test_a_driver_that_is_killed_and_started_again(world, cluster, tmp_path):
     folder, _ = world
-    words = [
-        "score",
-        folder / "model",
-        folder / "rows",
-        "-o",
-        tmp_path / "out",
-        "--keep",
-        16,
-        "--shard-rows",
-        100,
-    ]
-    words += ["--engine", "ray", "--address", cluster.address, "--workers", 2]
-    command = [sys.executable, "-m", "shortlist", *map(str, words)]
+    words = ["score", folder / "model", folder / "rows", "-o", tmp_path / "out", "--keep", 16]
+    words += ["--shard-rows", 100, "--engine", "ray", "--address", cluster.address, "--workers", 2]
     environment = os.environ | {"RAY_LOG_TO_DRIVER": "0"}
     with subprocess.Popen(
-        command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        command(*words), env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     ) as driver:
         until = time.monotonic() + 120
         while not list((tmp_path / "out").glob("*.parquet")) and time.monotonic() < until:
             time.sleep(0.02)
         driver.send_signal(signal.SIGKILL)
-    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    again = subprocess.run(command(*words), env=environment, capture_output=True, text=True, timeout=200)
     assert again.returncode == 0, again.stderr
+    check_complete(world, tmp_path / "out")
+
+
+def test_without_an_address_ray_is_started_here(world, cluster, tmp_path):
+    """A cluster that others have started on this machine is left alone."""
+    folder, _ = world
+    words = ["score", folder / "model", folder / "rows", "-o", tmp_path / "out", "--keep", 16]
+    ended = shell(*words, "--shard-rows", 100, "--engine", "ray", "--workers", 2)
+    assert ended.returncode == 0, ended.stderr
     check_complete(world, tmp_path / "out")
 
 

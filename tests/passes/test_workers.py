@@ -34,10 +34,10 @@ def other_predictors(folder):
         pytest.param(run_on_ray, 2, marks=pytest.mark.slow),
     ],
 )
-def test_a_worker_with_another_model_is_refused(tmp_path, change, engine, workers):
+def test_a_worker_with_another_model_is_refused(tmp_path, request, change, engine, workers):
     """As on a machine of a cluster that has another model at the same path."""
     if engine is run_on_ray:
-        pytest.importorskip("ray")
+        request.getfixturevalue("ray_alone")
     model = density_model(tmp_path / "model")
     shards = find_shards(make_embeddings(tmp_path / "rows"), model.classes, shard_rows=500)
 
@@ -68,8 +68,8 @@ class NeverReady:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", [run_local, run_on_ray])
-def test_why_workers_cannot_begin_is_the_error_of_the_call(engine):
+def test_why_workers_cannot_begin_is_the_error_of_the_call(request, engine):
     if engine is run_on_ray:
-        pytest.importorskip("ray")
+        request.getfixturevalue("ray_alone")
     with pytest.raises(ValueError, match=r"^the folder is not here$"):
         list(engine(NeverReady("the folder is not here"), range(3), workers=2))

@@ -19,8 +19,7 @@ from tests.serve.test_process import folder as folder
 pytestmark = pytest.mark.slow
 
 
-def test_replicas_answer_as_one_process_does(folder, tmp_path):
-    pytest.importorskip("ray")
+def test_replicas_answer_as_one_process_does(folder, tmp_path, ray_alone):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -101,7 +101,8 @@ def running_ray(address: str | None, workers: int) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    here: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False}
+    # "local", because None would join a cluster that others have started on this machine
+    here: dict[str, Any] = {"address": "local", "num_cpus": workers, "include_dashboard": False}
     options: dict[str, Any] = here if address is None else {"address": address}
     ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     before = set(threading.enumerate())

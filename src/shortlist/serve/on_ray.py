@@ -43,8 +43,10 @@ def serve_on_ray(
     from ray import serve
 
     if not ray.is_initialized():
-        here: dict[str, Any] = {"include_dashboard": False} if address is None else {}
-        ray.init(address=address, log_to_driver=False, **here)
+        # "local", because None would join a cluster that others have started on this machine
+        here: dict[str, Any] = {"address": "local", "include_dashboard": False}
+        options: dict[str, Any] = here if address is None else {"address": address}
+        ray.init(log_to_driver=False, **options)
     names = names_of_server(host, hosts)
 
     def build() -> Any:
