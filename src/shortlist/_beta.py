@@ -66,7 +66,7 @@ def beta_quantile(q: float, a: float, b: float) -> float:
 
 
 def beta_binomial_cdf(hits: int, rows: int, a: float, b: float) -> float:
-    """Return the chance of at most so many hits in so many rows, each a hit with one Beta(a, b) chance.
+    """Return the chance of at most ``hits`` hits in ``rows`` rows that share one Beta(a, b) chance of a hit.
 
     Example:
         >>> round(beta_binomial_cdf(2, 4, 1, 1), 6)  # all of 0, ..., 4 hits are equally likely

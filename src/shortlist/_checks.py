@@ -253,7 +253,7 @@ def check_probabilities(target: Tensor, scores: Tensor) -> None:
 
 
 def rows_are_probabilities(scores: Tensor) -> bool:
-    """Return whether the first few hundred rows (n, c) are all >= 0 and add up to 1, if one can look."""
+    """Return whether the first few hundred rows (n, c) are all >= 0 and add up to 1."""
     some = scores[:_LOOK_AT].detach()
     if not can_read_values(scores) or not len(some) or scores.shape[1] < 2:
         return False

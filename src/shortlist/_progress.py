@@ -107,7 +107,7 @@ def _words_for_metrics(metrics: Mapping[str, float]) -> str:
 
 
 def _time_left(seconds: float, done: int, left: int) -> str:
-    """Say how long the rest will take, from how long a part took; nothing where there is none of either.
+    """Say how long the rest will take, from the time so far; empty before the first step and after the last.
 
     Example:
         >>> _time_left(10.0, 5, 40), _time_left(3.0, 1, 30), _time_left(9.0, 1, 1000), _time_left(1.0, 5, 0)

@@ -38,7 +38,7 @@ class Recent(Generic[Value]):
         return key in self._values
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return the value of a key, made if it is not there; those that were not used longest go."""
+        """Return the value of a key, made if it is not there; the values not used for longest are dropped."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)

@@ -63,7 +63,7 @@ def coverage_range(rows: int, coverage: float, *, level: float = 0.95) -> tuple[
 
 
 def rows_for(coverage: float, *, within: float, level: float = 0.95) -> int:
-    """Return the fewest calibration rows whose :func:`coverage_range` is within so much of the promise.
+    """Return the fewest calibration rows whose :func:`coverage_range` is close enough to the promise.
 
     Args:
         coverage: Promised coverage, in (0, 1).
@@ -95,7 +95,7 @@ def _is_within(rows: int, coverage: float, within: float, tail: float) -> bool:
 
 
 def chance_of_hits(hits: int, new_rows: int, *, rows: int, coverage: float) -> float:
-    """Return the chance of so few hits, or fewer, if the promise holds.
+    """Return the chance of at most ``hits`` hits, if the promise holds.
 
     The number of new rows whose set contains the true class is beta-binomial: the calibration rows draw the
     coverage, the new rows draw from it. So both together are accounted for, exactly. With ties among the

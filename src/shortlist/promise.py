@@ -23,13 +23,13 @@ About = Literal[
 """What a promise is about; ``probabilities``: the model's, which it trusts and so promises nothing itself."""
 
 _COVERAGE = frozenset(get_args(About)) - {"probabilities", "size", "nothing"}
-_CHANCE = 0.025  # what is less likely than this is not put down to chance
+_CHANCE = 0.025  # a result that is less likely than this is not explained by chance
 _LEVEL = 0.95
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of a promise on rows that were neither trained nor calibrated on.
+    """What was measured of a promise, on rows that were neither trained nor calibrated on.
 
     Args:
         rows: Number of these rows; of the classes that the promise extends to.

@@ -30,7 +30,7 @@ __all__ = [
 
 LANGUAGE = "en"
 """Language of the sentences."""
-_MANY = 500  # photos from which on a decimal of a percentage means something
+_MANY = 500  # smallest number of photos for which a percentage gets a decimal
 
 
 @runtime_checkable

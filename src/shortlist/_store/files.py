@@ -96,7 +96,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def check_regular(path: str | Path, *, links: bool = True) -> None:
-    """Refuse pipes, devices and sockets, which to open may wait for ever; links too unless they are allowed.
+    """Refuse pipes, devices and sockets, whose opening may block for ever; links too, unless allowed.
 
     A link in a folder that came from somebody else could lead to any file of this machine.
     """

@@ -1,4 +1,4 @@
-"""Printing of results: a table of metrics, and what became of promises."""
+"""Printing of results: a table of metrics, and what was promised and measured."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict

@@ -168,7 +168,7 @@ def _find_best(
 
 
 def _rank(name: str, groups: Sequence[Group], rows: Sequence[Row]) -> _Ranking | None:
-    """None where no row is better than another by the metric alone, as with sets that promise coverage."""
+    """Rank the groups by a metric; None for one without a best, as the coverage of sets that promise it."""
     if not has_best(name) or _promises(name, groups):
         return None
     values = [value_of(row.metrics, name) for row in rows]

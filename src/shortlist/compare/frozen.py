@@ -27,7 +27,7 @@ class FrozenRows:
         values: By name, such as ``top5``, ``sets.NAME.coverage`` or ``sets.NAME.size``, the value of each row
             (n,), float64: 1 or 0 for right or wrong, or the size of its set.
         results: Results over the rows whose class the model knows.
-        unknown: Number of rows whose class the model does not know: those are missed.
+        unknown: Number of rows whose class the model does not know; they count as misses.
     """
 
     values: dict[str, Tensor]
@@ -86,7 +86,7 @@ def look_at(model: Model, images: Rows) -> FrozenRows:
 
 
 def _opened(images: Rows) -> list[Any]:
-    """The images as a model takes them: paths, or pictures of what is no file on this machine."""
+    """The images as a model takes them: paths of files on this machine, decoded pictures of all others."""
     from PIL import Image
 
     def opened(image: Address) -> Any:

@@ -43,12 +43,12 @@ class Question(NamedTuple):
 
 
 def tell_apart(asked: Sequence[Question], read: RowReader) -> list[PairedTest | str]:
-    """Over seeds if there are 3 that both have, over test rows otherwise; the reason where neither can be."""
+    """Test each pair: over seeds if they share 3, else over test rows; give the reason if neither can be."""
     return _test([_pairs(*question) for question in asked], asked, read)
 
 
 def _test(pairs: Sequence[_Pairs], asked: Sequence[Question], read: RowReader) -> list[PairedTest | str]:
-    """Test each; those over test rows all together."""
+    """Answer each question; the tests over test rows are run together, to read each run once."""
     over_rows = [question for pair, question in zip(pairs, asked, strict=True) if pair is None]
     shared = [_shared_seeds(question) for question in over_rows]
     rows = [
@@ -73,7 +73,7 @@ def _shared_seeds(question: Question) -> set[tuple[Any, ...]]:
 
 
 def _runs(group: Group, seeds: set[tuple[Any, ...]]) -> list[Run]:
-    """The runs of some seeds, or all if there are none of these."""
+    """The runs of these seeds; all runs if no seeds are given."""
     return [each for draw, each in group.by_draw.items() if not seeds or draw in seeds]
 
 

@@ -72,7 +72,7 @@ def _test_or_bootstrap(question: RowQuestion, read: RowReader) -> PairedTest | _
     try:
         sides = [[read(run) for run in runs] for runs in (question.first, question.second)]
         columns = [[_column(name, rows) for rows, _ in side] for side in sides]
-    except Exception as error:  # any file of a run may be amiss, in any way
+    except Exception as error:  # any file of a run may be damaged in any way
         return f"no test: {' '.join(str(error).split()) or type(error).__name__}"
     (rows, classes), average = sides[0][0], name.rpartition(".")[2]
     every = [each_run for side in sides for each_run in side]

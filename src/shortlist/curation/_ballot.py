@@ -151,7 +151,7 @@ def _codes(values: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _words(values: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Do the same for words that people wrote: an accent may be written in two ways, and is one."""
+    """As :func:`_codes`, for words that people wrote: both ways to write an accent count as one."""
     distinct, codes = _codes(values)
     words = distinct.tolist() if distinct.dtype.kind == "U" else []
     if all(composed(word) == word for word in words):  # nearly always: then nothing needs to be sorted again

@@ -22,7 +22,7 @@ def damaged_files(run: RunFolder) -> list[str]:
 def _lost(run: RunFolder) -> dict[str, str]:
     """Return what is wrong with files of a finished run, by name."""
     lost = differing_files(run.path, run.info["files"])
-    if "model/model.json" in lost:  # nobody knows what the model was made of
+    if "model/model.json" in lost:  # without it, nothing says which files the model has
         return lost
     inside = differing_files(run.model_path, read_manifest(run.model_path))
     return lost | {f"model/{name}": what for name, what in inside.items()}

@@ -12,7 +12,7 @@ def read_finished(path: str | Path) -> Run:
     """Read a finished run, and check that its files belong together.
 
     Raises:
-        RunError: If it is none, or a file is missing or of something else; the message names it.
+        RunError: If it is not finished, or a file is missing or of another run; the message names it.
     """
     run = Run.open(path)
     needed = ("model/class_table.json", "results.json", "scores/test.safetensors")

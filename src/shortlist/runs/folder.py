@@ -68,7 +68,7 @@ class RunFolder:
             with replacing_folder(path) as folder:
                 save_recipe(recipe, folder / "recipe.yaml")
                 RunFolder(folder).set_state("started", versions=_versions(), training=training_hash(recipe))
-        except FileExistsError:  # another process was faster
+        except FileExistsError:  # another process has made the folder
             raise there from None
         return RunFolder(path)
 
@@ -97,7 +97,8 @@ class RunFolder:
 
     def discard_if_untrained(self) -> None:
         """Remove the folder if no epoch of the run is in it, and no other process works in it."""
-        with suppress(OSError, ValueError), self.locked():  # why the run failed is what must be told
+        # an error here must not hide the error that made the run fail
+        with suppress(OSError, ValueError), self.locked():
             if not any((self.path / "checkpoints").glob("*.ckpt")):
                 remove_folder(self.path)
 
@@ -184,7 +185,7 @@ class RunFolder:
         self._record(results_file(part))
 
     def save_promises(self, promises: Mapping[str, Promise]) -> None:
-        """Give the finished model what came of the promises of its predictors on held-out rows.
+        """Write to the finished model what was measured of its predictors' promises on held-out rows.
 
         Two manifests change. That of the run knows the new one of the model before it is there, and the old
         one until then, so that a process that is killed between leaves a run that is whole.

@@ -65,12 +65,12 @@ def find_runs(path: str | Path) -> list[Path]:
     if (path / "run.json").exists() or not path.is_dir():
         return [path]
     if (path / "results.csv").is_file() and (path / "suite.yaml").is_file():
-        with suppress(KeyError, TypeError, ValueError, csv.Error):  # no table of a suite: all that is there
+        with suppress(KeyError, TypeError, ValueError, csv.Error):  # no table of a suite: take all runs
             with (path / "results.csv").open(encoding="utf-8", newline="") as file:
                 return [path / row["run"] for row in csv.DictReader(file)]
     found = []
-    for place, folders, files in os.walk(path):  # takes no offence at folders that go while it looks
-        folders[:] = [name for name in folders if not name.startswith(".")]  # runs in the making
+    for place, folders, files in os.walk(path):  # ignores folders that disappear meanwhile
+        folders[:] = [name for name in folders if not name.startswith(".")]  # runs that are being written
         found += [Path(place)] if "run.json" in files else []
     return sorted(found) or [path]
 
@@ -89,7 +89,7 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[Run], dict[str, str]]:
         seen.add(place)
         try:
             runs.append(read_finished(path))
-        except Exception as error:  # any file of a run may be amiss, in any way
+        except Exception as error:  # any file of a run may be damaged in any way
             left_out[str(path)] = why(path, error)
     return runs, left_out
 

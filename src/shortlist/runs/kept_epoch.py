@@ -17,7 +17,7 @@ class KeptEpoch:
         epoch: Number of the epoch, from 1.
         epochs: Number of epochs that were trained.
         metric: The metric that chose it, as in ``selection.metric`` of the recipe.
-        value: That metric at this epoch; ``None`` if the last epoch is kept, whatever it is worth.
+        value: That metric at this epoch; ``None`` if the last epoch is kept.
         second_stage: Whether the epochs are those of a second stage.
 
     Example:

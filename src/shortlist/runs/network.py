@@ -67,7 +67,7 @@ def description_of(run: Run, recipe: Recipe, data: Splits) -> dict[str, Any]:
 
 
 def _training_of(recipe: Recipe) -> dict[str, Any]:
-    """Facts of a training for people who get the model; no paths, which are nobody's business."""
+    """Facts of a training for people who get the model; no paths, which are private."""
     names = {"data set": recipe.data.name, "loss": recipe.loss.name}
     return {**names, "epochs": recipe.epochs, "seed": recipe.seed, "notes": recipe.about.strip()}
 

@@ -108,7 +108,7 @@ class Run:
         return path
 
     def _has(self, name: str) -> bool:
-        """Return whether a file is there that was written to its end: then the manifest has it."""
+        """Return whether a file was written completely: the manifest lists it then."""
         return (self.path / name).is_file() and (name in self.info["files"] or self.state != "finished")
 
     def check_calibrated(self) -> None:

@@ -21,7 +21,7 @@ class ScoreWriter:
 
     Args:
         path: File to write; it is complete after :meth:`finish`.
-        rows: How many rows may come at most.
+        rows: Largest number of rows.
         norms: By head, the norms of the class weights (c,) and the offsets (c,) that the scores were made
             with, which go to the file too.
     """

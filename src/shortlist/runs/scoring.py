@@ -34,7 +34,7 @@ from shortlist.runs.run import Run, RunError
 from shortlist.runs.score_maps import complete_map, metric_of, normalized_map
 from shortlist.scores import ScoreMap
 
-_CHOSE = "chose the options"  # what rows do if a suite tunes by them
+_CHOSE = "chose the options"  # what validation rows also did, if a suite tunes by them
 
 
 class _Calibration(NamedTuple):
@@ -104,7 +104,7 @@ def _score_batches(
     for number, (inputs, target, rows) in enumerate(loader, start=1):
         kept = target != -100
         outputs = head_outputs(network(in_channels_last(inputs.to(device))))
-        if isinstance(split, LabelPairs):  # which pairs are of one photo
+        if isinstance(split, LabelPairs):  # tells which pairs are of one photo
             outputs["photo"] = split.rows[rows, None]
         yield {head: output.float().cpu()[kept] for head, output in outputs.items()}, target[kept], rows[kept]
         if tell is not None:
@@ -117,8 +117,8 @@ def make_model(
 ) -> None:
     """Write the finished model of a run and its results: the run is finished then.
 
-    The model is its network, what is calibrated on its validation scores, and what came of the promises on
-    the test rows, which are measured before anything is written.
+    The model has the network, what is calibrated on the validation scores, and the promises as measured on
+    the test rows. All of it is computed before anything is written.
 
     Args:
         folder: Folder of the run, with its scores.
@@ -167,7 +167,7 @@ def calibrate_run(run: Run, recipe: Recipe | None = None, *, network: nn.Module 
 def calibrate_again(run: Run, recipe: Recipe, *, network: nn.Module | None = None) -> Run:
     """Calibrate a finished run by a recipe that replaces its own, evaluate it, and open it again.
 
-    A run that is stopped in the midst of it says so from then on: its files are of two calibrations.
+    If the process is killed meanwhile, the run stays ``calibrating``: its files are of two calibrations.
     """
     folder = RunFolder(run.path)
     with folder.locked():
@@ -181,7 +181,7 @@ def calibrate_again(run: Run, recipe: Recipe, *, network: nn.Module | None = Non
         folder.set_state("calibrating", rewriting=rewriting)
         write_calibration(run.model_path, *calibration, promises=_promises(results))
         save_recipe(recipe, run.path / "recipe.yaml")
-        (run.path / "results_val.json").unlink(missing_ok=True)  # of the predictors of before
+        (run.path / "results_val.json").unlink(missing_ok=True)  # results of the old predictors
         folder.save_results(results)
         folder.set_state("finished", scores=calibration.score_map.words())
     return folder.read()
@@ -245,14 +245,14 @@ def _map_of_head(run: Run, recipe: Recipe, head: str, network: nn.Module | None)
 def evaluate_run(run: Run, part: str = "test") -> Results:
     """Compute the metrics of a run on a split of the data; those of the test split go to ``results.json``.
 
-    What came of the promises on the test rows goes to the finished model too. On validation rows nothing
-    comes of them: these rows calibrated, or chose.
+    The coverage on test rows is written to the promises of the finished model too. Validation rows measure
+    no promise: they calibrated the predictors, or chose the epoch.
     """
     calibration = _Calibration(run.head, run.score_map, run.predictors, None, run.saved.calibration_rows)
     results, folder = _measure(run, run.recipe, part, calibration), RunFolder(run.path)
     if part == "test":
         folder.save_promises(_promises(results))
-    folder.save_results(results, part)  # last: where it is there, all is
+    folder.save_results(results, part)  # last: the results on disk say that all else is written
     return results
 
 
@@ -288,7 +288,7 @@ def with_label_sets(run: Run, recipe: Recipe, part: str, results: Results) -> Re
 
 
 def _promises(results: Results | None) -> dict[str, Promise]:
-    """Return the promises of predictors with what came of them, by name."""
+    """Return the promises of predictors with their measured coverage, by name."""
     sets = {} if results is None else results.sets
     return {name: found.promise for name, found in sets.items() if found.promise is not None}
 

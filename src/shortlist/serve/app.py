@@ -52,7 +52,7 @@ def make_app(
         description="Send photos of one object, and get the short list of classes that it may be.",
         version=_version(),
         lifespan=lifespan,
-        docs_url=None,  # a page with files from elsewhere
+        docs_url=None,  # FastAPI's page of documentation loads files from other hosts
         redoc_url=None,
         redirect_slashes=False,
     )

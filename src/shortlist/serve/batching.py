@@ -13,7 +13,7 @@ from shortlist.serve.metrics import Metrics
 from shortlist.serve.turns import Turns
 
 _LOG = logging.getLogger("shortlist.serve")
-_LOOK = 0.001  # seconds between two looks whether others have come
+_LOOK = 0.001  # seconds between two looks for further queries
 _QUICK = 0.020  # seconds of work that may be done in the event loop, which does nothing else meanwhile
 Future = asyncio.Future[Answer]
 
@@ -48,13 +48,14 @@ class Batcher:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._answer, self._limits, self._metrics, self._arriving = answer, limits, metrics, arriving
-        self._gathering: Turns[tuple[Query, Future]] = Turns()  # in the event loop, for others to join
-        self._looks: int | None = None  # that were taken since the first of them came
+        # queries that wait in the event loop for others to join them
+        self._gathering: Turns[tuple[Query, Future]] = Turns()
+        self._looks: int | None = None  # looks since the first of them came
         self._seen = self._usual = 0  # images at the last look, and of the batch before
-        self._waiting: Turns[tuple[Query, Future]] = Turns()  # for the thread
-        self._working = False  # whether the thread is
-        self._images = 0  # of both
-        self._coming = 0  # images that have room in the queue, and are still to be decoded
+        self._waiting: Turns[tuple[Query, Future]] = Turns()  # queries for the thread
+        self._working = False  # whether the thread is at work
+        self._images = 0  # images in both queues
+        self._coming = 0  # images that are still to be decoded, for which the queue keeps room
         self._pace = float("inf")  # seconds that an image of the last batch took
         self._clock, self._changed = clock, threading.Condition()
         self._closed = False
@@ -112,12 +113,13 @@ class Batcher:
         return made
 
     def _gather(self) -> None:
-        """Have answered what has come, or wait a little for what is on its way."""
+        """Answer the queries that have come, or wait a little for those on their way."""
         assert self._looks is not None
         if self._waits_for_more(self._looks):
             self._looks += 1
             self._seen = self._images
-            self._loop.call_later(_LOOK, self._gather)  # what arrives may be refused, of which nobody tells
+            # look again by itself: a request that is arriving may be refused, and then no query comes
+            self._loop.call_later(_LOOK, self._gather)
             return
         self._looks = None
         self._usual = self._images
@@ -162,7 +164,7 @@ class Batcher:
             self._loop.call_soon_threadsafe(self._deliver, *done)
 
     def _wait(self) -> bool:
-        """Wait until there is something to do; not so when all is done."""
+        """Wait for queries; return whether there are any, or ``False`` at the end."""
         with self._changed:
             while not self._waiting and not self._closed:
                 self._changed.wait()

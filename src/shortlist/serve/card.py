@@ -15,7 +15,7 @@ from shortlist.serve.limits import MAX_IMAGES, Limits
 
 COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999)
 SIZES = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50)
-_COMMON = 0.9  # a coverage that fewer photos, or all groups, stand in for where rows are too few for it
+_COMMON = 0.9  # coverage for which fewer photos, or all groups, are taken where the rows are too few
 _MOST_VALUES = 50  # of a column
 
 
@@ -36,7 +36,7 @@ def run_facts(path: str | Path | None) -> tuple[Results | None, dict[str, Any] |
         "loss": recipe.loss.name,
         "epochs": recipe.epochs,
         "seed": recipe.seed,
-    }  # no paths, which are nobody's business
+    }  # no paths, which are private
     return run.results, facts
 
 

@@ -81,7 +81,8 @@ class _Bounds(asyncio.Protocol):
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()  # type: ignore[misc]
-        self.loop.call_later(SILENT_SECONDS, self.transport.abort)  # what was not read by then never will be
+        # a client that has not read its answer by then is cut off
+        self.loop.call_later(SILENT_SECONDS, self.transport.abort)
 
     def _wait_for_head(self) -> None:
         self._head_timer = self.loop.call_later(

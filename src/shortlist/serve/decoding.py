@@ -20,11 +20,13 @@ from shortlist.serve.refusals import BadImage, Refusal
 from shortlist.serve.turns import Turns
 
 FORMATS = ("JPEG", "PNG", "WEBP")
-_SOME, _SOME_PIXELS = 8, 1 << 20  # decoded in one go: to change threads costs as much as a small image
+# images that a thread decodes in one go: a change of threads costs as much as a small image
+_SOME, _SOME_PIXELS = 8, 1 << 20
 _LARGE = 4  # an image is large if it has more than this part of the pixels that are allowed
 _SMALL_BYTES, _SMALL_PIXELS = 128 << 10, 1 << 16  # of a request that is decoded at once, in 3 ms or so
 _SLOW_SECONDS = 0.02  # of the processor, for a small request: a few kB can be inflated to many MB
-_SLOW_REQUESTS, _SLOW_CLIENTS = 1000, 1024  # of a client with a slow one, that wait their turn; clients kept
+# after a slow request, so many more of its client take their turn in the threads; clients remembered
+_SLOW_REQUESTS, _SLOW_CLIENTS = 1000, 1024
 
 
 class _Timed(io.BytesIO):
@@ -68,7 +70,7 @@ def opened(content: bytes, limits: Limits) -> Image.Image:
 
 def pixels(image: Image.Image, model: Model) -> Tensor:
     """Decode an opened image, upright, to the bytes (1, ...) for a network."""
-    assert model.preprocessing is not None  # by the service
+    assert model.preprocessing is not None  # the service has checked it
     image.load()
     with suppress(Exception):  # damaged EXIF data say nothing
         ImageOps.exif_transpose(image, in_place=True)
@@ -101,7 +103,7 @@ def _too_many_pixels(limits: Limits) -> BadImage:
 
 
 class _Job(NamedTuple):
-    """Something to do in a thread, and what its result will be in."""
+    """A function to call in a thread, and the future of its result."""
 
     work: Callable[[], Any]
     large: bool

@@ -95,7 +95,7 @@ class Following:
                     refused = version
                     await self._change(version)
                 said = ""
-            except Exception as error:  # whatever it is, the next release is looked for
+            except Exception as error:  # the next release may be whole again, whatever is wrong with this one
                 if str(error) != said:  # once, and not each second
                     said = str(error)
                     _LOG.error("the release cannot be served, the one before goes on: %s", one_line(error))

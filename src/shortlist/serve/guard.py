@@ -69,7 +69,7 @@ class Guard:
             seconds = time.perf_counter() - start
             route = getattr(scope.get("route"), "path", "other")
             self._metrics.request(route, exchange.status, seconds)
-            # neither what was sent nor the rest of the address, which may hold a key
+            # the log has neither the body nor the query of the address, which may hold a key
             _LOG.info("%s %s %d %.1f ms", scope["method"], route, exchange.status, 1e3 * seconds)
 
     def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:

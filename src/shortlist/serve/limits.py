@@ -13,9 +13,9 @@ from typing import Any
 from shortlist.serve.refusals import Refusal
 
 MAX_IMAGES = 5  # photos of one object
-SHARE = 0.75  # of what all clients share, that one client may take: the others find the rest
-CONNECTIONS = 8192  # silent ones too; more than the answers of people that are kept at a time
-HEAD_BYTES = 64 << 10  # of a request, before its body
+SHARE = 0.75  # share of a common resource that one client may take, so that some is left for others
+CONNECTIONS = 8192  # open connections, silent ones too; more than answers of people that are kept at a time
+HEAD_BYTES = 64 << 10  # bytes of the head of a request
 SILENT_SECONDS = 15.0  # for the head of a request, and to take the rest of an answer
 REPLIES = 4096  # answers of people that are worked on at a time
 FEEDBACK_BYTES = 256 << 10  # of a person's answer, without photos
@@ -78,7 +78,7 @@ class Pool:
     """A number of things that requests take and give back, of which each client may have a part.
 
     Args:
-        reason: What is said to those who find too few.
+        reason: Message for a client that finds too few left.
         each: Number that one client may have.
         most: Number that all clients together may have; any if ``None``.
     """
@@ -94,7 +94,7 @@ class Pool:
         return cls(reason, each=max(int(SHARE * most), largest), most=most)
 
     def check(self, client: str, number: int = 1) -> None:
-        """Refuse with 503 who cannot have so many more."""
+        """Refuse with 503 a client that cannot have so many more."""
         if self.used + number > self._most or self._of_clients[client] + number > self._each:
             raise busy(self._reason)
 

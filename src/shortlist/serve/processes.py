@@ -79,7 +79,7 @@ def serve_by_processes(
         try:
             supervisor.work(signals)
         finally:
-            listening.close()  # else those who come now would wait for nobody
+            listening.close()  # otherwise clients that connect now would wait for an answer in vain
             supervisor.end(signals)
 
 
@@ -268,7 +268,7 @@ def _serve_one(
         if serves:
             raise
         kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
-        with suppress(OSError):  # the parent is gone, and nobody asks
+        with suppress(OSError):  # the parent is gone: nobody reads the message
             pipe.send({"error": f"{kind}{one_line(error)}"})
 
 
@@ -278,4 +278,4 @@ def _end_with_parent(pipe: Connection, counters: Path) -> None:
     shutil.rmtree(counters, ignore_errors=True)  # others may do the same
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_END_SECONDS)
-    os._exit(1)  # what does not end by then never will
+    os._exit(1)  # a process that has not ended by then hangs

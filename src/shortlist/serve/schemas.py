@@ -22,7 +22,7 @@ class RelatedImageForm(BaseModel):
 
 
 class EntersAtForm(BaseModel):
-    """From where on the candidate is in the set, so that a page can redraw the list by itself."""
+    """The smallest sets that hold the candidate, so that a page can redraw the list by itself."""
 
     top: int = Field(description="It is among the first so many classes.")
     coverage: float | None = Field(description="It is in the set of every coverage above this.")

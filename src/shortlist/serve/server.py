@@ -24,7 +24,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 @dataclass(frozen=True)
 class Follow:
-    """What is served by turns: which is current, how to make its service, and what to close at the end."""
+    """Releases to follow: which is current, how to make its service, and what to close at the end."""
 
     version: Callable[[], str]
     make: Callable[[], Service]
@@ -70,7 +70,7 @@ def serve(
     config = make_config(app, host=host, port=port, log_level=log_level)
     gc.collect()
     gc.freeze()  # what is there now stays: to look through it again and again took a quarter of the time
-    with suppress(KeyboardInterrupt):  # which comes again when all is done
+    with suppress(KeyboardInterrupt):  # uvicorn raises it again when all is done
         _Server(config, started).run(list(sockets) or None)
 
 

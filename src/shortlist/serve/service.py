@@ -94,7 +94,8 @@ class Service:
         self.audit = check_number("audit", audit, low=0.0, below=1 + 1e-12)
         self._drift, self._drift_until = None, -1.0
         self.metrics, self.admission = metrics or Metrics(), Admission(self.limits)
-        self.replies = Admission(replace(self.limits, requests=REPLIES))  # small, and none may be lost
+        # answers of people have their own places: they are small, and none may be lost
+        self.replies = Admission(replace(self.limits, requests=REPLIES))
         self.rate = RateLimit(self.limits.rate)
         self.any_project, self.fetcher = any_project, Fetcher(allow_urls, self.limits)
         self.decoder = Decoder(model, self.limits)

@@ -157,7 +157,7 @@ class SuiteState:
                 run.results_of(part)
         except SuiteError:
             raise
-        except Exception as error:  # any file may be amiss, in any way
+        except Exception as error:  # any file may be damaged in any way
             self.unreadable[name] = why(path, error)
             return False
         self.unreadable.pop(name, None)

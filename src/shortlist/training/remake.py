@@ -1,4 +1,4 @@
-"""What a finished run has lost is made again from its checkpoints."""
+"""Make lost files of a finished run again, from its checkpoints."""
 
 import warnings
 
