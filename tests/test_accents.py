@@ -73,7 +73,7 @@ def test_class_folders_of_both_forms_are_one_class(photos):
 def test_embed_and_score_and_index_find_the_folders_of_a_class(photos):
     shards, table = shards_to_embed(photos, shard_rows=100)
     assert table.ids == ("oak", ONE) and shards["test"][0].targets == (0, 0, 1, 1, 1)
-    rows = [target for shard in find_shards(photos, table, part="val") for target in shard.open().targets]
+    rows = [target for shard in find_shards(photos, table, split="val") for target in shard.open().targets]
     assert rows == [0, 1, 1, 1]
     model = SimpleNamespace(classes=table, preprocessing=SMALL)
     assert source_of_images(photos / "val", model).classes.tolist() == [0, 1, 1, 1]

@@ -267,7 +267,7 @@ def test_embeddings_of_a_list_are_scored_by_parts(photos, tmp_path):
     """From a list to scores: what embed wrote, score takes, with its parts and classes."""
     as_list(photos, tmp_path / "rows.csv")
     embed_images(SOURCE, tmp_path / "rows.csv", tmp_path / "out", workers=1)
-    (shard,) = find_shards(tmp_path / "out", ClassTable(IDS), part="test")
+    (shard,) = find_shards(tmp_path / "out", ClassTable(IDS), split="test")
     rows = shard.open()
     assert sorted(rows.targets) == [0, 2, 2] and torch.isfinite(rows.inputs).all()
 
@@ -286,7 +286,7 @@ def test_score_takes_one_part_of_tar_files(photos, tmp_path):
         folder = as_tars(photos, tmp_path / name[:7].replace("/", "_"), name)
         shards = find_shards(folder, ClassTable(IDS))
         assert sorted(shard.name for shard in shards) == ["test-1", "train-1", "val-1"]
-        (only,) = find_shards(folder, ClassTable(IDS), part="val")
+        (only,) = find_shards(folder, ClassTable(IDS), split="val")
         assert only.name == "val-1" and list(only.open(ClassTable(IDS)).targets) == [1]
         (folder / "deeper").mkdir()
         write_tar(folder / "deeper/2.tar", {})

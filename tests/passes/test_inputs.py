@@ -46,7 +46,7 @@ def test_class_folders_with_parts_or_without_and_a_folder_without_classes(tmp_pa
     assert rows_of(shards)[2][2] == (tmp_path / "plain/oak/image 0.jpg").read_bytes()
     class_folders(tmp_path / "parts/train", {"ash": 1})
     class_folders(tmp_path / "parts/test", {"oak": 2})
-    (only,) = find_shards(tmp_path / "parts", IDS, part="test")
+    (only,) = find_shards(tmp_path / "parts", IDS, split="test")
     assert only.name == "test-00000" and [row[1] for row in rows_of([only])] == [1, 1]
     assert len(find_shards(tmp_path / "parts", IDS)) == 2
     image(tmp_path / "loose/a.jpg")
@@ -225,7 +225,7 @@ def test_whole_numbers_are_ids_wherever_they_can_be(tmp_path, kind, ids, labels,
 
 def test_embeddings_of_files_and_folders(tmp_path):
     make_embeddings(tmp_path)
-    shards = find_shards(tmp_path, IDS, shard_rows=300, part="test")
+    shards = find_shards(tmp_path, IDS, shard_rows=300, split="test")
     assert [(shard.name, shard.start, shard.stop) for shard in shards] == [
         ("test-00000", 0, 300),
         ("test-00001", 300, 600),
@@ -238,10 +238,10 @@ def test_embeddings_of_files_and_folders(tmp_path):
 def test_one_split_of_a_list(tmp_path, suffix):
     rows = {"path": ["a", "b", "c", "d"], "label": ["oak", "elm", "ash", None]}
     write_columns(tmp_path / f"rows.{suffix}", {**rows, "split": ["test", "train", "val", "test"]})
-    found = rows_of(find_shards(tmp_path / f"rows.{suffix}", IDS, part="test"))
+    found = rows_of(find_shards(tmp_path / f"rows.{suffix}", IDS, split="test"))
     assert [row[:2] for row in found] == [("a", 1), ("d", UNKNOWN)]  # elm is no class, but of another split
     with pytest.raises(ValueError, match=r"--split must be one of test, train, val of .*, got 'tset'"):
-        find_shards(tmp_path / f"rows.{suffix}", IDS, part="tset")
+        find_shards(tmp_path / f"rows.{suffix}", IDS, split="tset")
 
 
 @pytest.mark.errors
@@ -254,10 +254,10 @@ def test_a_split_of_what_has_none_is_refused(tmp_path):
     for rows in ("rows.csv", "rows.tar", "tars", "features/test.safetensors"):
         assert find_shards(tmp_path / rows, IDS)
         with pytest.raises(ValueError, match=rf"{rows} has no splits, got 'test'"):
-            find_shards(tmp_path / rows, IDS, part="test")
+            find_shards(tmp_path / rows, IDS, split="test")
     class_folders(tmp_path / "plain", {"ash": 1})
     with pytest.raises(ValueError, match=r"plain has no splits, got 'test'"):
-        find_shards(tmp_path / "plain", IDS, part="test")
+        find_shards(tmp_path / "plain", IDS, split="test")
 
 
 @pytest.mark.errors
@@ -277,7 +277,7 @@ def test_no_image_is_left_out_without_a_word(tmp_path):
     ]:
         with pytest.raises(ValueError, match=words):
             find_shards(tmp_path / rows, IDS)
-    assert len(find_shards(tmp_path / "parts", IDS, part="train")) == 1
+    assert len(find_shards(tmp_path / "parts", IDS, split="train")) == 1
 
 
 @pytest.mark.errors

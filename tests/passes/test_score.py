@@ -27,7 +27,7 @@ def world(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     model = density_model(folder / "model", adjusted=request.param)
     make_embeddings(folder / "rows")
-    shards = find_shards(folder / "rows", model.classes, shard_rows=300, part="test")
+    shards = find_shards(folder / "rows", model.classes, shard_rows=300, split="test")
     score_shards(source_of(folder / "model"), shards, folder / "scores", keep=16, workers=1)
     inputs, target = make_rows(seed=4)
     return folder, model, model.scores(inputs.float()), target
@@ -107,7 +107,7 @@ def test_what_is_not_kept_is_an_error_that_says_how_much_to_keep(world, tmp_path
     ) as error:
         evaluate_scores(folder / "scores", wide, model.classes)
     enough = int(str(error.value).split("--keep ")[1])
-    shards = find_shards(folder / "rows", model.classes, part="test")
+    shards = find_shards(folder / "rows", model.classes, split="test")
     score_shards(source_of(folder / "model"), shards, tmp_path, keep=enough, workers=1)
     found = evaluate_scores(tmp_path, wide, model.classes, num_resamples=0)
     assert found.sets == evaluate(scores, target, wide, model.classes, num_resamples=0).sets
@@ -118,7 +118,7 @@ def test_what_is_not_kept_is_an_error_that_says_how_much_to_keep(world, tmp_path
 @pytest.mark.parametrize("shard_rows", [1, 97, 10_000])
 def test_any_size_and_order_of_shards_gives_the_same_bits(world, tmp_path, shard_rows):
     folder, model, *_ = world
-    rows = find_shards(folder / "rows", model.classes, shard_rows=shard_rows, part="test")[:50]
+    rows = find_shards(folder / "rows", model.classes, shard_rows=shard_rows, split="test")[:50]
     score_shards(source_of(folder / "model"), rows[::-1], tmp_path, keep=16, workers=1)
     found, wanted = table_of(tmp_path), table_of(folder / "scores")
     order = np.argsort([int(name.split(":")[1]) for name in found["id"]])
@@ -128,7 +128,7 @@ def test_any_size_and_order_of_shards_gives_the_same_bits(world, tmp_path, shard
 
 def test_a_part_of_something_else_is_refused_and_what_is_finished_is_kept(world, tmp_path):
     folder, model, *_ = world
-    shards = find_shards(folder / "rows", model.classes, shard_rows=300, part="test")
+    shards = find_shards(folder / "rows", model.classes, shard_rows=300, split="test")
     source, out = source_of(folder / "model"), tmp_path / "out"
     score_shards(source, shards, out, keep=16, workers=1)
     before = {path.name: path.read_bytes() for path in out.glob("*.parquet")}
@@ -144,7 +144,7 @@ def test_a_part_of_something_else_is_refused_and_what_is_finished_is_kept(world,
         score_shards(source, shards, out, keep=17, workers=1)
     with pytest.raises(ValueError, match=r"was made of other rows"):
         score_shards(
-            source, find_shards(folder / "rows", model.classes, shard_rows=200, part="test"), out, keep=16
+            source, find_shards(folder / "rows", model.classes, shard_rows=200, split="test"), out, keep=16
         )
     model.predictors["top5"].k = 4
     try:
@@ -331,7 +331,7 @@ def test_the_manifest_of_an_earlier_call_is_not_believed(world, tmp_path):
 
 def test_a_bit_that_changed_in_a_part_is_found(world, tmp_path):
     folder, model, *_ = world
-    shards = find_shards(folder / "rows", model.classes, part="test")
+    shards = find_shards(folder / "rows", model.classes, split="test")
     score_shards(source_of(folder / "model"), shards, tmp_path, keep=16, workers=1)
     (part,) = tmp_path.glob("*.parquet")
     column = parquet.ParquetFile(part).metadata.row_group(0).column(4)

@@ -68,7 +68,7 @@ def score(
 
     def run(show: Progress) -> "ScoreCounts":
         saved = SavedModel(model_folder(model))
-        shards = find_shards(rows, saved.class_table, shard_rows=shard_rows, part=split)
+        shards = find_shards(rows, saved.class_table, shard_rows=shard_rows, split=split)
         at = None if place is None else _lists_at(place, coverage, saved.predictors)
         how: Any = {"keep": keep, "at": at, "workers": workers, "engine": engine_of(engine, address, device)}
         source, progress = ModelSource(str(model), network, device), partial(show, "scoring")

@@ -137,7 +137,7 @@ def split_of_file(file: str) -> str:
 
 
 def embedding_files(root: str | Path) -> dict[str, list[Path]]:
-    """Return the files of each part of a folder of embeddings, one or several; of no other part any.
+    """Return the files of embeddings in a folder by split, one or several each; empty if there are none.
 
     Raises:
         ValueError: If ``shortlist embed`` began to write them and did not finish, or one is damaged.

@@ -77,8 +77,8 @@ class TarImage(NamedTuple):
     Args:
         path: Path or address of the tar file.
         name: Name of the row, the stem of its files.
-        place: Where the image begins, and how many bytes it has; ``None`` if the row has not one image.
-        problem: Why it has not one image.
+        place: First byte and size of the image; ``None`` if the row has no image, or several.
+        problem: Why there is not one image.
     """
 
     path: str

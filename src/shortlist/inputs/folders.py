@@ -61,8 +61,8 @@ def _is_image(name: str) -> bool:
 
 
 def _special_files(folder: str) -> set[str]:
-    """Names of what is neither file nor folder; a link to nothing is none: it is an image that is missing."""
-    with os.scandir(folder) as entries:  # which knows what most are without a look at each
+    """Names of pipes, devices and sockets. A link to nothing is none of these: it is a missing image."""
+    with os.scandir(folder) as entries:  # it knows the kind of most entries without opening them
         others = {entry.name: entry.path for entry in entries if not entry.is_file(follow_symlinks=False)}
     usual = (os.path.isfile, os.path.isdir)
     return {name for name, path in others.items() if os.path.exists(path) and not any(f(path) for f in usual)}
@@ -91,10 +91,10 @@ def named_splits(root: str | Path) -> dict[str, Path]:
 
 
 def split_folders(root: str | Path, classes: ClassTable | None = None) -> dict[str, Path]:
-    """Return the folders of the splits; none if the folders are those of classes.
+    """Return the folders of the splits; none if the folders are class folders.
 
-    They are of classes if there is no folder for training, but there are other folders than those of splits:
-    then one class is called "test". And if one of the ``classes`` is called "train".
+    They are class folders if one of the ``classes`` is called "train". They are too if there is no folder for
+    training, and a folder that is no split: then a class is called "test" or "val".
     """
     splits = named_splits(root)
     if classes is not None and "train" in classes.ids:
@@ -105,7 +105,7 @@ def split_folders(root: str | Path, classes: ClassTable | None = None) -> dict[s
 
 
 def check_splits(root: str | Path) -> None:
-    """Require class folders, where a few folders that hold the same folders look like splits of the data.
+    """Refuse folders that look like splits with unknown names, where class folders are expected.
 
     Raises:
         ValueError: If there are two to five folders, without images of their own, and more folders than that

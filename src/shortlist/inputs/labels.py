@@ -8,7 +8,9 @@ from shortlist.class_table import ClassTable, class_finder
 
 UNKNOWN = -100
 """Class index of a row whose class is not known."""
-MOST_INDICES = 100_000  # whole numbers beyond, most of them unused, are ids and no class indices
+MOST_INDICES = (
+    100_000  # whole numbers above this are ids and no class indices, unless there are as many classes
+)
 
 Label = str | int | None
 """A label as it is written in a list, a tar file or the name of a folder; ``None`` if there is none."""

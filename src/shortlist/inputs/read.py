@@ -28,20 +28,20 @@ def read_rows(
     classes: ClassTable | None = None,
     about: Collection[str] = (),
 ) -> Rows:
-    """Read rows, always in the same order; nothing is left out without a word.
+    """Read rows, always in the same order. An image that would be left out is an error.
 
     Args:
         path: A folder of images, with folders of classes or without, and perhaps folders train, val and test
             around them; a list; a tar file or a folder of such. Lists, their images and tar files may be at
             addresses.
         split: Take this split alone.
-        default: Take this split alone, if there are splits.
+        default: If ``split`` is ``None`` and there are splits, take this one alone.
         classes: The classes, if they are known: one of them may be called "train".
         about: What else to read of a list or a built benchmark, as :func:`read_list` takes it; tar files
             say all they have.
 
     Raises:
-        ValueError: If it is none of these, images would be left out, or there is no such split.
+        ValueError: If the path is none of these, images would be left out, or there is no such split.
     """
     text = absolute(path)
     if tars := tar_files(text):
@@ -53,7 +53,7 @@ def read_rows(
         if split is None and default is None:
             check_nothing_left_out(text, splits)
         rows = read_folder(text, chosen, about=about)
-        _check_labels_of_all(rows, chosen or {"": text})
+        _refuse_loose_images(rows, chosen or {"": text})
         return rows
     if not (is_address(text) or os.path.isfile(text)):
         raise ValueError(f"rows must be a folder, a list (.csv, .parquet, text) or a .tar, got {path}")
@@ -97,7 +97,7 @@ def _joined(where: str, by_split: Mapping[str, Sequence[Rows]]) -> Rows:
     )
 
 
-def _check_labels_of_all(rows: Rows, folders: Mapping[str, str | Path]) -> None:
+def _refuse_loose_images(rows: Rows, folders: Mapping[str, str | Path]) -> None:
     """Refuse images beside class folders, which would be left out."""
     if None not in rows.labels:
         return

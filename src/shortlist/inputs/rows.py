@@ -19,16 +19,16 @@ COLUMNS = {
     "source": ("source", "url", "references"),
 }
 """Names under which lists and tar files say it; the first that is there counts."""
-_LONGEST = 500
+_LONGEST = 500  # characters of a text
 
 
 def first_of(said: Mapping[str, Any], name: str) -> Any:
-    """Return what is said under the first of the names in :data:`COLUMNS`; ``None`` if nothing is."""
+    """Return the value of the first column in :data:`COLUMNS` that is there; ``None`` if none is."""
     return next((said[column] for column in COLUMNS.get(name, (name,)) if said.get(column) is not None), None)
 
 
 def plain_about(said: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is said about an image as short texts, without what is empty or not kept."""
+    """Return the entries of :data:`ABOUT` as short texts of one line each, without empty ones."""
     kept = {name: said[name] for name in ABOUT if said.get(name) is not None}
     texts = {name: " ".join(str(value).split())[:_LONGEST] for name, value in kept.items()}
     return {name: text for name, text in texts.items() if text}
@@ -65,7 +65,7 @@ class Row:
 
     @property
     def path(self) -> str:
-        """Path of the image, which is a file."""
+        """Path of the image; only for rows whose images are files."""
         return str(self.address)
 
     @property
@@ -126,7 +126,7 @@ class Rows(Sequence[Row]):
         return plain_about({n: v.as_py() if hasattr(v, "as_py") else v for n, v in values.items()})
 
     def texts(self, columns: Iterable[str]) -> dict[str, list[Any]]:
-        """Return some of the columns of what the source says, as plain values; without those it lacks."""
+        """Return these columns of ``about`` as lists of plain values; a column that it lacks is left out."""
         kept = {name: self.about[name] for name in columns if name in self.about}
         return {n: [v.as_py() if hasattr(v, "as_py") else v for v in column] for n, column in kept.items()}
 

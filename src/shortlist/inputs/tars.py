@@ -17,7 +17,7 @@ _SPLITS = {name: split for split, names in SPLIT_NAMES.items() for name in names
 
 
 class _Member(NamedTuple):
-    """A file of a row: its ending, where it begins, and how many bytes it has; what it is a link to."""
+    """A file of a row: its ending, its first byte in the tar file, its size, and its goal if it is a link."""
 
     ending: str
     start: int
@@ -62,21 +62,22 @@ def _rows_of(archive: Iterable[tarfile.TarInfo]) -> dict[str, list[_Member]]:
 
 
 def _image_of(members: Sequence[_Member]) -> tuple[tuple[int, int] | None, str]:
-    """Place and length of the only image of a row, or why there is none."""
-    images = [one for one in members if one.ending in _IMAGES]
+    """Return start and size of the only image of a row; or ``None``, and why there is not one image."""
+    images = [member for member in members if member.ending in _IMAGES]
     if len(images) == 1 and images[0].link:
         return None, f"its image is a link to {images[0].link}, which is not followed"
     if len(images) == 1:
         return images[0][1:3], ""
     if images:
-        return None, f"it has {len(images)} images ({', '.join(one.ending for one in images)}): which counts?"
-    endings = ", ".join(one.ending or "nothing" for one in members)
+        endings = ", ".join(image.ending for image in images)
+        return None, f"it has {len(images)} images ({endings}): which counts?"
+    endings = ", ".join(member.ending or "nothing" for member in members)
     return None, f"it has no image: after the first dot, the names of its files have {endings}"
 
 
 def _said_of(name: str, members: Sequence[_Member], file: Any) -> dict[str, Any]:
     """What the files of a row say about its image: the label, and in JSON the rest."""
-    by_ending = {one.ending: one for one in reversed(members) if not one.link}
+    by_ending = {member.ending: member for member in reversed(members) if not member.link}
     said: dict[str, Any] = {}
     for ending in ("json", "cls"):
         if ending in by_ending:
@@ -94,7 +95,7 @@ def _said_of(name: str, members: Sequence[_Member], file: Any) -> dict[str, Any]
 
 
 def tar_files(path: str | Path) -> dict[str, list[str]]:
-    """Find tar files by split (train, val, test): a tar file itself, or those of a folder; none if none.
+    """Find tar files by split (train, val, test): the path itself, or the tar files of a folder.
 
     A split is told by the name of the files (``train-0001.tar``, ``birds_val_3.tar``), or by the folder that
     they are in (``train/0001.tar``). Where neither tells one, the name of the only split is empty.

@@ -1,4 +1,4 @@
-"""What came of a predictor's promise on held-out rows, and whether chance explains the difference."""
+"""Measure a predictor's promise on held-out rows, and whether chance explains the difference."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -248,7 +248,7 @@ class Results:
         return named | {name: Estimate(value) for name, value in self.label_sets.items()}
 
     def without_measured(self) -> "Results":
-        """Return the results of rows that calibrated: what came of promises on them proves nothing."""
+        """Return the results without measured promises: rows that calibrated prove nothing about them."""
         sets = {
             name: numbers
             if (promise := numbers.promise) is None

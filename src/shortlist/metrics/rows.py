@@ -127,7 +127,7 @@ def measure_rows(
 ) -> RowNumbers:
     """Measure all rows that are not ignored, with no more than one block of scores copied at a time.
 
-    ``shown`` makes of scores those whose activation are the probabilities; ``None`` where there are none.
+    ``shown`` converts scores to those of the probabilities that people see; ``None`` if there are none.
     """
     how: Any = {"activation": activation, "ties": ties, "ignore_index": ignore_index}
     measurer, seen = RowMeasurer(predictors, len(target), **how), 0
@@ -172,7 +172,7 @@ def _keep_freed_memory() -> None:
 
 
 def _blocks(scores: ScoreRows, num_classes: int) -> Iterator[Tensor]:
-    """Scores of some rows after others, never more than a block of them."""
+    """Give the scores block by block, in the order of the rows."""
     for part in [scores] if isinstance(scores, Tensor) else scores:
         check_scores(part, name="scores")
         if part.shape[1] != num_classes:

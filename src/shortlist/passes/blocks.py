@@ -37,7 +37,7 @@ class Block:
 def read_blocks(
     rows: ShardRows, preprocessing: Preprocessing | None, pool: ThreadPoolExecutor, size: int
 ) -> Iterator[Block]:
-    """Give the rows of a shard, so many at a time by their position; rows that cannot be read are told."""
+    """Give the rows of a shard in blocks of ``size`` rows, with reasons for rows that cannot be read."""
     if rows.inputs is not None:
         return (
             _of_inputs(start, rows.inputs[start : start + size]) for start in range(0, len(rows.ids), size)
@@ -59,7 +59,7 @@ def loaded_blocks(
     size: int,
     prepare: Callable[[Tensor], Tensor] = lambda inputs: inputs,
 ) -> Iterator[Block]:
-    """Give what a function loads for row 0, row 1, ..., so many rows at a time.
+    """Give what a function loads for row 0, row 1, ... in blocks of ``size`` rows.
 
     The next blocks are loaded by the threads of the pool while the caller works on one.
 
@@ -110,7 +110,7 @@ def _pixels(content: bytes, preprocessing: Preprocessing) -> Tensor:
 
 
 def padded(function: Callable[[Tensor], Tensor], inputs: Tensor, size: int) -> Tensor:
-    """Call a function of rows (n, ...) on always the same number of them: its last bits depend on it."""
+    """Call a function on rows (n, ...) filled up to ``size``: its last bits depend on the number of rows."""
     if len(inputs) == size:
         return function(inputs)
     filled = inputs.new_zeros(size, *inputs.shape[1:])

@@ -33,7 +33,7 @@ from shortlist.passes.shards import Shard
 
 @dataclass(frozen=True)
 class EmbedCounts:
-    """What a pass of embedding gave.
+    """The counts of a pass that embedded images.
 
     Args:
         rows: Number of embeddings, by part of the data.

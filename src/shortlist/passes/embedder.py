@@ -102,8 +102,8 @@ class EmbedderSource:
         if not timm.is_model(name):
             raise ValueError(f"MODEL must be timm:NAME with a name that timm knows, got {self.model!r}")
         network = timm.create_model(name, pretrained=True, num_classes=0)
-        found = timm.data.resolve_model_data_config(network)
-        return self._of_network(network, self.preprocessing or _of_timm_config(found))
+        config = timm.data.resolve_model_data_config(network)
+        return self._of_network(network, self.preprocessing or _of_timm_config(config))
 
     def _of_network(self, network: nn.Module, preprocessing: Preprocessing) -> Embedder:
         digest = network_hash(network, [self.model, preprocessing.to_dict()])

@@ -38,7 +38,7 @@ _TABLE = "class_table.json"
 
 
 def find_shards(
-    rows: str | Path, classes: ClassTable, *, shard_rows: int = 4096, part: str | None = None
+    rows: str | Path, classes: ClassTable, *, shard_rows: int = 4096, split: str | None = None
 ) -> list[Shard]:
     """Find rows, and cut them into shards, always in the same order.
 
@@ -46,7 +46,7 @@ def find_shards(
         rows: What :func:`~shortlist.inputs.read.read_rows` takes, or a folder or file of embeddings.
         classes: The model's classes, which labels are compared to.
         shard_rows: Number of rows of a shard; a tar file is one shard.
-        part: Take this split alone, of a folder with train, val and test, a list with the column split, or
+        split: Take this split alone, of a folder with train, val and test, a list with the column split, or
             tar files whose names or folders tell it.
 
     Raises:
@@ -56,21 +56,21 @@ def find_shards(
     check_count("shard_rows", shard_rows)
     text = absolute(rows)
     if tars := tar_files(text):
-        names = chosen_splits(tars, part, text)
+        names = chosen_splits(tars, split, text)
         return [shard for name in names for shard in _tar_shards(text, tars[name], classes)]
     if files := _embeddings_of(text):
-        names = chosen_splits(files, part, text)
+        names = chosen_splits(files, split, text)
         return [shard for name in names for shard in _embedding_shards(name, files[name], shard_rows)]
     if not (is_address(text) or os.path.exists(text)):
         raise ValueError(
             f"ROWS must be a folder, a list (.csv, .parquet), a .tar or .safetensors, got {rows}"
         )
-    found = read_rows(text, split=part, classes=classes, about=FACTS)
-    if not len(found):
+    images = read_rows(text, split=split, classes=classes, about=FACTS)
+    if not len(images):
         raise ValueError(f"{text} holds no images, no tar files and no embeddings")
-    if not os.path.isdir(text) or not found.splits:
-        return _file_shards("rows" if os.path.isdir(text) else _stem(text), found, classes, shard_rows, text)
-    by_split = {split: found.of_split(split) for split in dict.fromkeys(found.splits)}
+    if not os.path.isdir(text) or not images.splits:
+        return _file_shards("rows" if os.path.isdir(text) else _stem(text), images, classes, shard_rows, text)
+    by_split = {name: images.of_split(name) for name in dict.fromkeys(images.splits)}
     return [s for name, some in by_split.items() for s in _file_shards(name, some, classes, shard_rows, text)]
 
 
@@ -155,9 +155,12 @@ def _file_shards(name: str, rows: Rows, classes: ClassTable, size: int, where: s
     shards: list[Shard] = []
     for numbers in torch.arange(len(rows)).split(size):
         some = slice(int(numbers[0]), int(numbers[-1]) + 1)
-        files, known = tuple(map(str, rows.files[some])), None if facts is None else facts.take(numbers)
+        files, facts_of_shard = (
+            tuple(map(str, rows.files[some])),
+            None if facts is None else facts.take(numbers),
+        )
         name_of_shard = f"{name}-{len(shards):05d}"
-        shards.append(FileShard(name_of_shard, rows.root, files, tuple(targets[some]), known))
+        shards.append(FileShard(name_of_shard, rows.root, files, tuple(targets[some]), facts_of_shard))
     return shards
 
 

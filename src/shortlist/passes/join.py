@@ -82,8 +82,8 @@ def _embeddings_of(run: str | Path, data: str | Path | None) -> Path:
 
 def _source_of(manifest: dict[str, Any], network: str | None, allow_code: bool) -> EmbedderSource:
     model = manifest["network"]
-    own = None if Path(model).is_dir() else Preprocessing.from_dict(manifest["preprocessing"])
-    return EmbedderSource(model, own, network, allow_code=allow_code)
+    rule = None if Path(model).is_dir() else Preprocessing.from_dict(manifest["preprocessing"])
+    return EmbedderSource(model, rule, network, allow_code=allow_code)
 
 
 def _joined(

@@ -48,7 +48,7 @@ def keep_memory() -> None:
 def function_of(work: Work) -> Callable[[Any], Any]:
     """Return the function of a shard; if it cannot be made, one that says why for each shard.
 
-    What fails while a worker starts is told by neither processes nor actors.
+    Neither processes nor actors report an error of a worker that starts.
     """
     try:
         return work()
@@ -93,13 +93,13 @@ def run_local(work: Work, shards: Iterable[Any], *, workers: int = 1) -> Iterato
 
 
 def _results(pool: ProcessPoolExecutor, shards: Iterator[Any], ahead: int) -> Iterator[Any]:
-    """Keep a few shards with the pool: it takes in all that it is given."""
+    """Give the pool a few shards at a time: it would hold on to all that it is given."""
     waiting: set[Future] = {pool.submit(_call, shard) for shard in islice(shards, ahead)}
     while waiting:
         done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
         waiting |= {pool.submit(_call, shard) for shard in islice(shards, len(done))}
-        for one in done:
-            yield one.result()
+        for future in done:
+            yield future.result()
 
 
 def _begin(work: Work) -> None:

@@ -40,7 +40,7 @@ def keep_rows(
         good = best[:, 0].isfinite()  # NaN counts as largest, so no other score needs to be looked at
         finite.append(good)
         if not bool(good.all()):
-            rows, true, best, classes = (one[good] for one in (rows, true, best, classes))
+            rows, true, best, classes = (part[good] for part in (rows, true, best, classes))
         kept = _keep(model, rows, true, best, classes)
         parts.append(kept if at is None else kept | at.columns(model, rows, true, keep))
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, torch.cat(finite)
@@ -49,7 +49,7 @@ def keep_rows(
 def _keep(model: Model, scores: Tensor, target: Tensor, best: Tensor, classes: Tensor) -> Columns:
     probabilities = scores.softmax(1)
     kept = probabilities.gather(1, classes)
-    # the logarithm of the sum from the largest probability, which is one over it
+    # logsumexp from the largest score s and its probability p: log(sum) = s - log p
     total = best[:, 0] - kept[:, 0].log()
     index = target.clamp_min(0)[:, None]
     true, true_probability = scores.gather(1, index)[:, 0], probabilities.gather(1, index)[:, 0]
@@ -68,8 +68,8 @@ def _keep(model: Model, scores: Tensor, target: Tensor, best: Tensor, classes: T
     }
     rows = KeptRows(kept, scores.shape[1], target, true_probability)
     for name, predictor in model.predictors.items():
-        found = _sets(predictor, rows, scores, classes, index, rank)
-        columns |= {f"{name}.{key}": value for key, value in found.items()}
+        sets = _sets(predictor, rows, scores, classes, index, rank)
+        columns |= {f"{name}.{key}": values for key, values in sets.items()}
     return columns
 
 
@@ -77,11 +77,11 @@ def _ranks(scores: Tensor, best: Tensor, true: Tensor, target: Tensor) -> tuple[
     """The last and the first rank of the true class; all scores are looked at only if it is not kept."""
     last = (best >= true[:, None]).sum(1)
     first = (best > true[:, None]).sum(1) + 1
-    # as good as the last of the best: others may be so too
+    # the true class ties with the last kept one, or is below it: look at all scores
     far = ((true <= best[:, -1]) & (target >= 0)).nonzero().squeeze(1)
     if len(far) and best.shape[1] < scores.shape[1]:
-        found = true_ranks(scores[far], target[far], ties="expected")
-        last[far], first[far] = found.last, found.first
+        ranks = true_ranks(scores[far], target[far], ties="expected")
+        last[far], first[far] = ranks.last, ranks.first
     return last, first
 
 
@@ -108,10 +108,10 @@ def _shown(model: Model, scores: Tensor, target: Tensor, index: Tensor) -> Colum
 
 def _shows_scores(model: Model, num_classes: int) -> bool:
     """Return whether people see the probabilities of the scores themselves."""
-    # by a row made here: of a block, none may be left
-    one = torch.ones(1, num_classes)
-    shown = model.shown(one)
-    return shown is not None and torch.equal(shown.cpu(), one)
+    # by a row made here, since a block may have no rows left
+    scores = torch.ones(1, num_classes)
+    shown = model.shown(scores)
+    return shown is not None and torch.equal(shown.cpu(), scores)
 
 
 def _sets(

@@ -19,9 +19,10 @@ from shortlist._store.files import replacing
 from shortlist._store.manifest import write_sealed
 
 FORMAT = "shortlist part 1"
-_KEY = "shortlist"  # of the header: a single one, since safetensors writes several in any order
-_EXAMPLES = 100  # rows that could not be read, of those that a part and a manifest name
+_KEY = "shortlist"  # of the header: one entry, since safetensors writes several in no fixed order
+_EXAMPLES = 100  # unreadable rows that a part or a manifest names; the others are only counted
 
+# by key of the header, how to say that a part was made of something else
 _OTHER = {
     "keep": "with --keep {}",
     "predictors": "with other predictors",
@@ -53,7 +54,7 @@ class Mapped:
 
 @dataclass(frozen=True)
 class Part:
-    """What is known of a part.
+    """A part, as its header describes it.
 
     Args:
         file: Name of its file.
@@ -146,8 +147,8 @@ def _write_tensors(path: Path, mapped: Mapped, header: Mapping[str, Any]) -> Non
     tensors: dict[str, Tensor] = {**mapped.columns, "targets": targets}
     header = {**header, "ids": [mapped.ids[row] for row in mapped.kept]}
     if mapped.facts is not None:
-        known, names = mapped.facts.take(torch.tensor(mapped.kept, dtype=torch.int64)).to_tensors()
-        tensors, header = tensors | known, header | {"groups": names}
+        facts, names = mapped.facts.take(torch.tensor(mapped.kept, dtype=torch.int64)).to_tensors()
+        tensors, header = tensors | facts, header | {"groups": names}
     try:
         save_file(tensors, path, metadata={_KEY: json.dumps(header)})
     except SafetensorError as error:  # such as a full disk

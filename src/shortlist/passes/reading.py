@@ -228,9 +228,9 @@ def evaluate_place(folder: str | Path, model: Model, at: PlaceLists) -> Populati
         torch.cat([part.columns[name] for part in parts])[chosen].double() for name in names
     )
     population, labels = at.population(model), target[chosen]
-    own = lists_at_place(hit, size, labels, weights) if population.is_enough(at.coverage) else None
+    of_place = lists_at_place(hit, size, labels, weights) if population.is_enough(at.coverage) else None
     common = lists_at_place(cut_hit, cut_size, labels, weights)
-    return PopulationNumbers(len(chosen), population.size, own, common)
+    return PopulationNumbers(len(chosen), population.size, of_place, common)
 
 
 def _kept(part: _Scored, classes: int) -> KeptRows:
@@ -266,11 +266,11 @@ def evaluate_scores(
         raise ValueError(f"{folder} holds the scores of another model")
     if about["classes"] != len(class_table):
         raise ValueError(f"class_table must have {about['classes']} classes, got {len(class_table)}")
-    known = {n for n, one in predictors.items() if about["predictors"].get(n) == predictor_key(one)}
+    scored = {n for n, p in predictors.items() if about["predictors"].get(n) == predictor_key(p)}
     parts = [
-        _numbers(part, {n: p for n, p in predictors.items() if n not in known}, known, about)
+        _numbers(part, {n: p for n, p in predictors.items() if n not in scored}, scored, about)
         for part in _read_parts(
-            folder, about, _columns(known, len(known) < len(predictors)), optional=_SHOWN.__contains__
+            folder, about, _columns(scored, len(scored) < len(predictors)), optional=_SHOWN.__contains__
         )
     ]
     columns = {name: torch.cat([part[name] for part in parts]) for name in parts[0]} if parts else {}
@@ -286,15 +286,15 @@ def evaluate_scores(
 _SHOWN = ("shown_confidence", "shown_nll", "shown_brier", "shown_right")
 
 
-def _columns(made_before: set[str], kept: bool) -> list[str]:
-    """The columns that an evaluation reads: sets of some predictors, and kept probabilities for others."""
+def _columns(scored: set[str], kept: bool) -> list[str]:
+    """The columns that an evaluation reads: sets of scored predictors, kept probabilities for others."""
     columns = ["classes", "log_probabilities", "true_log_probability", "rank", "brier"]
-    columns += [f"{name}.{key}" for name in sorted(made_before) for key in ("size", "hit")]
+    columns += [f"{name}.{key}" for name in sorted(scored) for key in ("size", "hit")]
     return columns + (["probabilities", "true_probability"] if kept else [])
 
 
 def _numbers(
-    part: _Scored, others: Mapping[str, SetPredictor], known: set[str], about: dict
+    part: _Scored, others: Mapping[str, SetPredictor], scored: set[str], about: dict
 ) -> dict[str, Tensor]:
     """The numbers that an evaluation keeps of the rows of a part whose class is known."""
     has_class, columns = part.target >= 0, part.columns
@@ -313,7 +313,7 @@ def _numbers(
     }
     if "shown_nll" in columns:
         numbers |= {key.removeprefix("shown_"): columns[key].double() for key in _SHOWN}
-    for name in known:
+    for name in scored:
         numbers |= {f"hit {name}": columns[f"{name}.hit"], f"size {name}": columns[f"{name}.size"].long()}
     for name, predictor in others.items():
         rows, rule = _kept(part, about["classes"]), kept_rule(predictor)

@@ -41,9 +41,9 @@ class Pass:
         model: Name or path of the model, for messages.
         folder: Folder of the parts.
         suffix: ``.parquet`` for parts that are tables, ``.safetensors`` for tensors.
-        made: What ``open`` says that parts depend on: a worker for which it says something else is refused.
+        made: What parts depend on, as ``open`` says; a worker whose ``open`` says something else is refused.
         workers: Number of workers.
-        remake: Whether a part that is damaged is made again. Otherwise it is refused: somebody may want it.
+        remake: Whether a damaged part is made again; otherwise it is refused.
     """
 
     open: Open
@@ -83,7 +83,7 @@ class Pass:
             ValueError: If it is damaged, or was made with another model or of other rows.
         """
         path = self._path(shard)
-        if not path.exists():  # the state of all files of a shard is asked for only where there is a part
+        if not path.exists():  # first, since a digest asks for the state of each file of the shard
             return None
         try:
             if self.remake:
@@ -99,7 +99,7 @@ class Pass:
 def pass_over(
     shards: Sequence[Any], work: Pass, manifest: str, engine: Engine, progress: Progress | None
 ) -> Iterator[tuple[list[Part], int]]:
-    """Make the part of each shard, and give the parts to be merged; until then, nobody else writes there.
+    """Make the part of each shard, and give the parts to a block that merges them; the folder is locked.
 
     The manifest of an earlier call is removed before the first part is written: it would not list that part.
 

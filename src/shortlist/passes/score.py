@@ -120,6 +120,7 @@ def _for_table(columns: Columns, unknown: Tensor) -> dict[str, Any]:
     return table
 
 
+# columns about the true class
 _OF_TRUE = (
     *("true_log_probability", "true_probability", "rank", "first_rank", "brier"),
     *("shown_nll", "shown_brier", "shown_right"),
@@ -127,7 +128,7 @@ _OF_TRUE = (
 
 
 def _lists(classes: Tensor, chosen: Tensor, whole: Tensor) -> Any:
-    """The chosen classes of each row, of those that are kept; nothing for a row with others in its set."""
+    """The classes of each set, as lists; empty (null) for a set with classes that are not kept."""
     import pyarrow
 
     chosen = chosen & whole[:, None]
@@ -138,7 +139,7 @@ def _lists(classes: Tensor, chosen: Tensor, whole: Tensor) -> Any:
 
 @dataclass(frozen=True)
 class ScoreCounts:
-    """What a pass of scoring gave.
+    """The counts of a pass that scored rows.
 
     Args:
         rows: Number of rows, those that could not be read among them.

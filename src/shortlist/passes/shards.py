@@ -87,8 +87,8 @@ class FileShard:
     def digest(self) -> str:
         """Return a hash of paths, classes and facts, and of each file's size and time; none is opened."""
         states = [_state_of(full_path(self.root, file)) for file in self.files]
-        known = [] if self.facts is None else [self.facts.plain()]
-        return _hash([absolute(self.root), self.files, self.targets, states, *known])
+        facts = [] if self.facts is None else [self.facts.plain()]
+        return _hash([absolute(self.root), self.files, self.targets, states, *facts])
 
     def open(self, classes: ClassTable | None = None) -> ShardRows:
         """Return the rows, whose classes were found before."""
@@ -160,7 +160,7 @@ class EmbeddingShard:
         try:
             with safe_open(self.path, "pt") as file:
                 targets = file.get_slice("targets")[self.start : self.stop]
-        except Exception:  # there are none, or to open the file says more
+        except Exception:  # there are none, or the file is damaged: opening it will say so
             return None
         return hashlib.sha256(targets.numpy().tobytes()).hexdigest()
 
@@ -171,8 +171,8 @@ class EmbeddingShard:
         try:
             with safe_open(self.path, "pt") as file:
                 inputs = file.get_slice("embeddings")[self.start : self.stop].float()
-                known = "targets" in file.keys()
-                targets = file.get_slice("targets")[self.start : self.stop].tolist() if known else None
+                has_targets = "targets" in file.keys()
+                targets = file.get_slice("targets")[self.start : self.stop].tolist() if has_targets else None
         except Exception as error:  # the format has errors of its own
             raise ValueError(f"{self.path} cannot be read: {error}") from error
         stem = os.path.basename(self.path).removesuffix(".safetensors")
@@ -187,7 +187,7 @@ def _no_image(_: int) -> bytes:
 
 
 def _state_of(path: str) -> tuple[int, int] | None:
-    """Size and time of change of a file, ``None`` if it is missing or elsewhere: to open it says more."""
+    """Size and time of change of a file; ``None`` at an address, and for a missing file: opening it fails."""
     if is_address(path):
         return None
     try:

@@ -15,7 +15,7 @@ from shortlist.predictors._chunks import where_at_least
 
 LEADING = 64  # places that are tried first
 SAMPLE = 2048  # classes that tell where in the order a set may end
-MANY = 8 * SAMPLE  # classes from which on a sample is worth its while
+MANY = 8 * SAMPLE  # number of classes above which a sample saves time
 
 Ties = Literal["in", "out"]
 

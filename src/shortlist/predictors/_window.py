@@ -9,7 +9,7 @@ from torch import Tensor
 from shortlist._checks import can_read_values
 from shortlist.predictors._activation import check_finite
 
-MANY = 2**20  # values from which on a first look at some rows is worth its while
+MANY = 2**20  # number of values above which a first look at some rows saves time
 _STRIDE, _ROWS = 16, 256
 _PIECE = 2**18
 _SHIFT, _BINS = 15, 2**16  # the leading bits of a float32 >= 0, as an integer, are in its order

@@ -18,7 +18,7 @@ MOST_BLUR = 1.0  # share of a 3 x 3 mean in the image
 BACKGROUND = (0.0, 70.0)
 INK = (120.0, 255.0)
 MOST_NOISE = 25.0  # standard deviation, of 255
-MARGIN = 8  # drawn around an image, so that what is turned or moved in is there
+MARGIN = 8  # pixels drawn around an image, for rotation and shifts to bring in
 CHUNK = 1024  # images that share a stream of noise; part of what a seed means
 
 

@@ -94,7 +94,7 @@ def measure_runs(
             finished = read_finished(path)
             measured[finished.path] = measure(finished)
             read.append(finished)
-        except Exception as error:  # any file of a run may be amiss, in any way
+        except Exception as error:  # any file of a run may be damaged in any way
             left_out[str(path)] = why(path, error)
     if not read:
         reasons = "; ".join(dict.fromkeys(left_out.values())) or "none"
