@@ -44,6 +44,15 @@ def test_a_folder_of_images_becomes_a_recipe_that_runs(tmp_path, monkeypatch, ca
     assert run.results.rows == 10
 
 
+def test_a_published_set_is_recognized_by_its_files(tmp_path):
+    trees.plantnet(tmp_path)
+    found = look_at(tmp_path)
+    assert found.data == {"name": "plantnet300k", "root": str(tmp_path)} and found.are_images
+    assert "genus" in found.class_table.parents  # which folders of ids alone do not have
+    (tmp_path / "first.yaml").write_text(starter_recipe(found, "first"))
+    assert load_recipe(tmp_path / "first.yaml").data.name == "plantnet300k"
+
+
 def test_embeddings_and_lists_are_recognized(tmp_path):
     x, y = torch.randn(480, 8), torch.arange(480) % 12
     save_embeddings(tmp_path / "train.safetensors", x, y)

@@ -68,10 +68,10 @@ def init(
 
 def _print_found(data: Path, found: "Found") -> None:
     counts = sorted(found.class_table.counts)
-    kind = {"image_folder": "a folder of images", "image_list": "a list of images"}
+    kind = {"image_list": "a list of images", "embeddings": "embeddings"}
     shape = " x ".join(map(str, found.input_shape))
     typer.echo(
-        f"{data}: {kind.get(found.data['name'], 'embeddings')}, {len(counts)} classes, "
+        f"{data}: {kind.get(found.data['name'], 'a folder of images')}, {len(counts)} classes, "
         f"{found.rows['train']} training, {found.rows['val']} validation and {found.rows['test']} test rows"
     )
     typer.echo(f"training rows of a class: {counts[0]} to {counts[-1]}, median {counts[len(counts) // 2]}")

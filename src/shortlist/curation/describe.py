@@ -141,19 +141,10 @@ def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options
     Raises:
         FileNotFoundError: There is neither such a name nor such a path.
     """
-    import shortlist.datasets as sets
-    from shortlist.datasets import (
-        NAMES_FILE,
-        embedding_files,
-        embeddings,
-        image_folder,
-        image_list,
-        plantnet300k,
-    )
+    from shortlist.datasets import DATASETS, data_at
 
-    datasets = getattr(sets, "DATASETS", {})
-    if name_or_path in datasets:
-        info = datasets[name_or_path]
+    if name_or_path in DATASETS:
+        info = DATASETS[name_or_path]
         if info.needs is not None and info.needs not in options:
             raise ValueError(
                 f"{name_or_path} needs {info.needs}: call it in Python, or give the path of the data "
@@ -164,18 +155,13 @@ def open_dataset(name_or_path: str, *, root: str | Path | None = None, **options
             where = where if info.on_disk else "is built in and takes no root"
             raise ValueError(f"{name_or_path} {where}, got {root}")
         return info.build(root, **options) if info.on_disk else info.build(**options)
-    path = Path(name_or_path)
-    if not path.exists():
-        names = ", ".join(sorted(datasets)) or "none"
+    if not Path(name_or_path).exists():
+        names = ", ".join(sorted(DATASETS))
         raise FileNotFoundError(f"{name_or_path} is neither a path nor the name of a data set ({names})")
-    if path.is_file():
-        return image_list(path, root=root, **options)
-    if root is not None:
+    found: dict[str, Any] = data_at(name_or_path)
+    build = DATASETS[found.pop("name")].build
+    if root is not None and "root" in found:
         raise ValueError(
             f"root is for the names of data sets and for lists, {name_or_path} is a folder: got {root}"
         )
-    if "train" in embedding_files(path):
-        return embeddings(path, **options)
-    if (path / NAMES_FILE).is_file():
-        return plantnet300k(path, **options)
-    return image_folder(path, **options)
+    return build(**{"root": root, **found, **options})

@@ -32,12 +32,20 @@ from shortlist.datasets.loaders import evaluation_loader, training_loader
 from shortlist.datasets.noise import alphabetical_blocks, redraw_within_groups
 from shortlist.datasets.partition import first_rows, proportional_split, rank_within_class, share_of
 from shortlist.datasets.pictures import data_uri, row_image
-from shortlist.datasets.plantnet import NAMES_FILE, genera_of, plantnet300k
+from shortlist.datasets.plantnet import genera_of, plantnet300k
 from shortlist.datasets.preparation import preprocessing_of
-from shortlist.datasets.registry import DATASETS, DatasetInfo
+from shortlist.datasets.registry import DATASETS, DatasetInfo, data_at
 from shortlist.datasets.sampling import ClassBalancedSampler, DeferredReweighting
 from shortlist.datasets.saved import ARRAYS, are_arrays, saved_rows
-from shortlist.datasets.splits import ChangedSplit, Split, Splits, TensorSplit, facts_of, have_same_rows
+from shortlist.datasets.splits import (
+    ChangedSplit,
+    Split,
+    Splits,
+    TensorSplit,
+    facts_of,
+    have_same_rows,
+    unchanged,
+)
 from shortlist.datasets.tensor_files import SUFFIXES
 from shortlist.datasets.transforms import (
     IMAGENET_MEAN,

@@ -6,7 +6,7 @@ import torch
 
 from shortlist.datasets.glyphs.dataset import MEAN, STD, standardize
 from shortlist.datasets.images import ImageFiles
-from shortlist.datasets.splits import ChangedSplit, TensorSplit
+from shortlist.datasets.splits import TensorSplit, unchanged
 from shortlist.datasets.transforms import BatchTransform, EvalTransform
 from shortlist.preprocessing import Preprocessing
 
@@ -33,8 +33,7 @@ def preprocessing_of(split: Any) -> Preprocessing | None:
         >>> preprocessing_of(TensorSplit(images.flatten(1), targets)) is None
         True
     """
-    while isinstance(split, ChangedSplit):
-        split = split.split
+    split, _ = unchanged(split)
     if isinstance(split, ImageFiles):
         transform: Any = split.transform
         if isinstance(transform, EvalTransform):

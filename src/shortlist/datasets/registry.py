@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from shortlist.datasets.cifar import cifar10, cifar10_lt, cifar100, cifar100_lt
-from shortlist.datasets.embeddings import embeddings
+from shortlist.datasets.embeddings import embedding_files, embeddings
 from shortlist.datasets.folders import image_folder
 from shortlist.datasets.gaussians import gaussian_genera, two_gaussians
 from shortlist.datasets.glyphs import glyphs, glyphs_full
@@ -15,7 +16,7 @@ from shortlist.datasets.inaturalist import inaturalist2018
 from shortlist.datasets.label_set_lists import label_set_list
 from shortlist.datasets.label_sets import several_glyphs
 from shortlist.datasets.lists import image_list, image_lists
-from shortlist.datasets.plantnet import plantnet300k
+from shortlist.datasets.plantnet import NAMES_FILE, plantnet300k
 from shortlist.datasets.splits import Splits
 
 
@@ -70,3 +71,19 @@ DATASETS: dict[str, DatasetInfo] = {
     "label_set_list": _made(label_set_list, reads_files=True, needs="path", several_labels=True),
 }
 """What each data set can do, by the name that recipes use."""
+
+
+def data_at(path: str | Path) -> dict[str, str]:
+    """Return the name of the data set that a folder or a list holds, and its option that says where it is.
+
+    Raises:
+        FileNotFoundError: If there is nothing at the path.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    if path.is_file():
+        return {"name": "image_list", "path": str(path)}
+    is_plantnet, is_embedded = (path / NAMES_FILE).is_file(), "train" in embedding_files(path)
+    name = "embeddings" if is_embedded else "plantnet300k" if is_plantnet else "image_folder"
+    return {"name": name, "root": str(path)}

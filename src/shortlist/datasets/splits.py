@@ -137,6 +137,14 @@ class ChangedSplit(Dataset):
         return inputs, torch.where(targets == -100, targets, self.targets[indices])
 
 
+def unchanged(split: Split) -> tuple[Split, Tensor]:
+    """Return the part that the rows of a changed one come from, and the number of each row in it (n,)."""
+    rows = torch.arange(len(split))
+    while isinstance(split, ChangedSplit):
+        rows, split = split.rows[rows], split.split
+    return split, rows
+
+
 def facts_of(split: Split) -> RowFacts | None:
     """Return what a part knows about its rows beside their class; ``None`` if it knows nothing."""
     return getattr(split, "facts", None)

@@ -16,12 +16,12 @@ from shortlist._progress import Progress
 from shortlist.datasets import (
     SUFFIXES as EMBEDDING_SUFFIXES,
     About,
-    ChangedSplit,
     ImageFiles,
     Splits,
     TensorSplit,
     about_of_data,
     embedding_files,
+    unchanged,
 )
 from shortlist.index.segment import ImageIndexError
 from shortlist.inputs import (
@@ -241,11 +241,7 @@ def _preprocessing(model: Model) -> Preprocessing:
 
 
 def _source(data: Splits, about: About) -> Source:
-    split, rows, held_out = data.train, torch.arange(len(data.train)), data.val
-    while isinstance(split, ChangedSplit):
-        rows, split = split.rows[rows], split.split
-    while isinstance(held_out, ChangedSplit):
-        held_out = held_out.split
+    (split, rows), (held_out, _) = unchanged(data.train), unchanged(data.val)
     classes = data.train.targets
     # inputs are made as for validation: without random changes
     if isinstance(split, ImageFiles) and isinstance(held_out, ImageFiles):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from shortlist.predictors._largest import LargestValues
+from shortlist.predictors._size_bounds import SizeBounds
 
 _SLACK = 1e-9  # in sums of weights
 _SPARE = 2**18  # values beyond those that are needed, before these are cut off
@@ -85,7 +86,7 @@ def pooled(
         at_least: Number of best classes that are left out.
         at_most: Last rank that counts; ``None`` for all.
     """
-    open_values = (_between(block, at_least, at_most) for block in blocks)
+    open_values = map(SizeBounds(at_least, at_most).open_values, blocks)
     if weights is not None:
         return Pool(*_heaviest(open_values, weights.numpy(), most * rows + 2 * _SLACK), rows)
     limit = round(most * rows) + 1
@@ -121,13 +122,3 @@ def _cut(parts: Sequence[tuple[np.ndarray, np.ndarray]], limit: float) -> tuple[
     order = np.argsort(-values, kind="stable")
     enough = np.searchsorted(heavy[order].cumsum(), limit, side="right") + 1
     return values[order[:enough]], heavy[order[:enough]]
-
-
-def _between(block: Tensor, at_least: int, at_most: int | None) -> Tensor:
-    """Return the values at these ranks, in any order."""
-    if at_most is not None and at_most < block.shape[1]:
-        return block.topk(at_most, dim=1).values[:, at_least:]
-    if not at_least:
-        return block
-    best = block.topk(min(at_least, block.shape[1]), dim=1).indices
-    return block.scatter(1, best, -1.0)

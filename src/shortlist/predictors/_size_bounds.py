@@ -65,6 +65,6 @@ class SizeBounds(NamedTuple):
             return largest(values, most)[0][:, self.at_least :]
         if not self.at_least:
             return values
-        best = largest(values, self.at_least)[1]
+        best = largest(values, min(self.at_least, most))[1]
         others = torch.ones_like(values, dtype=torch.bool).scatter(1, best, False)
-        return values[others].view(len(values), -1)
+        return values[others].view(len(values), most - best.shape[1])

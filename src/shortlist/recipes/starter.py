@@ -16,7 +16,7 @@ import yaml
 from shortlist._messages import one_line
 from shortlist._store.files import check_regular
 from shortlist.class_table import ClassTable
-from shortlist.datasets import ARRAYS, embedding_files, embeddings, image_folder, image_list
+from shortlist.datasets import ARRAYS, DATASETS, data_at, embedding_files
 from shortlist.recipes.default_sets import default_predictors, default_size
 
 _LISTS = (".csv", ".parquet", ".txt")
@@ -97,18 +97,17 @@ def look_at(path: str | Path) -> Found:
 
 
 def _open(path: Path) -> tuple[dict[str, Any], Any]:
-    if path.is_dir() and "train" in (files := embedding_files(path)):
-        # what is drawn is a tenth, as of images: a twentieth of a few hundred rows calibrates little
-        drawn: dict[str, Any] = {} if {"val", "test"} <= set(files) else {"val_fraction": 0.1}
-        return {"name": "embeddings", "root": str(path), **drawn}, embeddings(path, **drawn)
-    if path.is_dir():
-        _refuse_other_arrays(path)
-        return {"name": "image_folder", "root": str(path)}, image_folder(path)
-    if path.is_file() and path.suffix.lower() in _LISTS:
-        return {"name": "image_list", "path": str(path)}, image_list(path)
-    if path.exists():
+    """Return the section ``data`` of a recipe for what is at a path, and the data themselves."""
+    if path.is_file() and path.suffix.lower() not in _LISTS:
         raise ValueError(f"{path} must be a folder or a list ({', '.join(_LISTS)}), got another file")
-    raise FileNotFoundError(f"{path} does not exist")
+    data: dict[str, Any] = data_at(path)
+    if data["name"] == "embeddings" and not {"val", "test"} <= set(embedding_files(path)):
+        # what is drawn is a tenth, as of images: a twentieth of a few hundred rows calibrates little
+        data["val_fraction"] = 0.1
+    elif data["name"] == "image_folder":
+        _refuse_other_arrays(path)
+    options = {key: value for key, value in data.items() if key != "name"}
+    return data, DATASETS[data["name"]].build(**options)
 
 
 def _refuse_other_arrays(folder: Path) -> None:

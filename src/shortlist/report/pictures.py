@@ -13,13 +13,14 @@ from shortlist._messages import one_line
 from shortlist._progress import Progress
 from shortlist.datasets import (
     About,
-    ChangedSplit,
     ImageFiles,
+    Split,
     Splits,
     TensorSplit,
     about_of_data,
     data_uri,
     row_image,
+    unchanged,
 )
 from shortlist.inputs import is_table
 from shortlist.passes import embedded_images
@@ -147,13 +148,11 @@ def open_pictures(
     return Pictures(data, budget=budget, about=_about_parts(name, options)), None
 
 
-def _images(split: Any, paths: Sequence[str]) -> ImageFiles:
+def _images(split: Split, paths: Sequence[str]) -> ImageFiles:
     """Return the images of embeddings as a split, with the same targets."""
-    rows, targets = split.rows, split.targets
-    while isinstance(split, ChangedSplit):
-        split = split.split
-        rows = split.rows[rows]
-    return ImageFiles([paths[int(row)] for row in rows], targets)
+    embedded: Any
+    embedded, rows = unchanged(split)
+    return ImageFiles([paths[int(row)] for row in embedded.rows[rows]], split.targets)
 
 
 def _data_of_images(place: str) -> tuple[str, Mapping[str, Any]]:

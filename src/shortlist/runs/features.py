@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from shortlist.datasets import ChangedSplit, ImageFiles, Split, TensorSplit, evaluation_loader
+from shortlist.datasets import ChangedSplit, ImageFiles, Split, TensorSplit, evaluation_loader, unchanged
 from shortlist.models import classifier_input, in_channels_last
 from shortlist.predictors import FeatureMeans
 from shortlist.recipes import Recipe, build_data
@@ -57,8 +57,7 @@ def unaugmented(train: Split, like: Split) -> Split:
     """Return the training rows, prepared like validation rows."""
     if isinstance(train, ChangedSplit):
         return ChangedSplit(unaugmented(train.split, like), train.rows, train.targets)
-    while isinstance(like, ChangedSplit):
-        like = like.split
+    like, _ = unchanged(like)
     if isinstance(train, TensorSplit) and isinstance(like, TensorSplit):
         return TensorSplit(train.inputs, train.targets, transform=like.transform)
     if isinstance(train, ImageFiles) and isinstance(like, ImageFiles):
