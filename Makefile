@@ -75,6 +75,7 @@ bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
 	$(BIN)/python benchmarks/votes.py
 	$(BIN)/python benchmarks/serve.py
 	$(BIN)/python benchmarks/places.py
+	$(BIN)/python benchmarks/names.py
 	$(BIN)/python benchmarks/score.py --ray
 	$(BIN)/python benchmarks/sizing.py
 	$(BIN)/python benchmarks/embed.py

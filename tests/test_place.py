@@ -89,8 +89,8 @@ def test_a_place_is_a_value():
 
 
 BAD = {
-    "empty": ("", r"home.csv must have at least 1 class, got an empty file"),
-    "blank": ("\n \n", r"home.csv must have at least 1 class, got an empty file"),
+    "empty": ("", r"home.csv must have at least 1 row, got an empty file"),
+    "blank": ("\n \n", r"home.csv must have at least 1 row, got an empty file"),
     "header alone": ("id,weight\n", "place home: a place must have a class with a weight above 0, got no"),
     "negative": ("q1,1\nf1,-2\n", r"home.csv, row 2: the weight must be a finite number >= 0, got -2"),
     "nan": ("id,weight\nq1,nan\n", r"home.csv, row 2: the weight must be a finite number >= 0, got nan"),

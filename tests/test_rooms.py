@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "shortlist"
 GROUND = (
     *("_beta", "_bounds", "_checks", "_components", "_languages", "_messages", "_named_code"),
     *("_names", "_precision", "_progress", "_recent", "_row_facts", "_store", "_tables", "_text"),
-    *("class_table", "coverage_law", "palette", "place", "preprocessing"),
+    *("checklist", "class_table", "coverage_law", "name_search", "palette", "place", "preprocessing"),
     *("priors", "promise", "sentences", "taxonomy"),
 )
 # each room may import those before it, never those after it

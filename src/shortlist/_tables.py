@@ -1,9 +1,9 @@
 """Tables as files: columns of text and numbers in CSV or Parquet, safe to open in a spreadsheet."""
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from csv import DictWriter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from csv import DictWriter, Error as CsvError, reader as csv_reader
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,37 @@ def read_columns(
             first = columns[name].is_null().index(True).as_py() + 1
             raise ValueError(f"{path} has {empty} empty fields in column {name!r}, the first in row {first}")
     return columns
+
+
+@contextmanager
+def text_rows(
+    path: str | Path, what: str, *, delimiters: str = "\t,"
+) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
+    """Give the first row of a table as text, and the others one at a time, none shorter: tables may be large.
+
+    Args:
+        path: The file.
+        what: What it is read as, for messages, such as ``"a place"``.
+        delimiters: Signs that may part the cells: a tab if there is one, else what the first row has most.
+    """
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            first = file.readline()
+            file.seek(0)
+            sign = "\t" if "\t" in first else max(delimiters[1:], key=first.count)
+            # where tabs or bars part the cells, quotes are ordinary characters, unless the first row has them
+            is_quoted = sign in ",;" or first.startswith('"')
+            plain = (line.rstrip("\r\n").split(sign) for line in file)
+            cells = csv_reader(file, delimiter=sign) if is_quoted else plain
+            rows = (row for row in cells if any(map(str.strip, row)))
+            header = next(rows, [])
+            if not header:
+                raise ValueError(f"{path} must have at least 1 row, got an empty file")
+            yield header, (row + [""] * (len(header) - len(row)) for row in rows)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read as {what}: {error.strerror}") from error
+    except (UnicodeDecodeError, CsvError) as error:
+        raise ValueError(f"{path} cannot be read as a table: {error}") from error
 
 
 def write_columns(path: str | Path, columns: Mapping[str, Any]) -> None:

@@ -120,9 +120,11 @@ class ClassTable:
     @cached_property
     def scientific_names(self) -> tuple[tuple[str, str], ...]:
         """Name of each class without its author, and the author."""
-        split = map(split_author, self.names)
-        authors = self.authors or [""] * len(self)
-        return tuple((name, given or author) for (name, author), given in zip(split, authors, strict=True))
+        names: list[tuple[str, str]] = []
+        for text, given in zip(self.names, self.authors or [""] * len(self), strict=True):
+            name, author = (text, "") if given and not text.endswith(given) else split_author(text)
+            names.append((name, given or author))
+        return tuple(names)
 
     @cached_property
     def other_names(self) -> Mapping[str, int | None]:

@@ -1,9 +1,7 @@
 """A place: which classes occur there, and how often."""
 
-import csv
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -15,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._messages import examples
+from shortlist._tables import text_rows
 from shortlist._text import composed
 from shortlist.class_table import ClassTable, class_finder
 
@@ -111,7 +110,7 @@ class Place:
     @staticmethod
     def from_file(path: str | Path) -> "Place":
         """Read a place from a Darwin Core table or a CSV, as its header says; see the two readers."""
-        with _table(path) as (header, _):
+        with text_rows(path, "a place") as (header, _):
             has_names = any(name in header for name in _NAMES)
         return Place.from_dwc(path) if has_names else Place.from_csv(path)
 
@@ -123,7 +122,7 @@ class Place:
             ValueError: If the file is empty, cannot be read, or a weight is negative or not a number.
         """
         weights: dict[str, float] = {}
-        with _table(path) as (first, rows):
+        with text_rows(path, "a place") as (first, rows):
             rows = rows if _is_head(first) else chain([first], rows)
             for number, cells in enumerate(rows, start=2 if _is_head(first) else 1):
                 label, weight = cells[0].strip(), cells[1].strip() if len(cells) > 1 else ""
@@ -149,7 +148,7 @@ class Place:
         """
         weights: dict[str, float] = {}
         synonyms: dict[str, Sequence[str]] = {}
-        with _table(path) as (header, rows):
+        with text_rows(path, "a place") as (header, rows):
             column = {name: place for place, name in enumerate(header)}
             names = [column[name] for name in _NAMES if name in column]
             if not names or (counts is not None and counts not in column):
@@ -203,26 +202,6 @@ class Place:
             )
         weights = torch.tensor(vector, dtype=torch.float64) / total
         return PlaceMatch(weights, int((weights > 0).sum()), tuple(unknown))
-
-
-@contextmanager
-def _table(path: str | Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
-    """Give the first row of a TSV or CSV, and the others one at a time, none shorter: tables may be large."""
-    try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            has_tabs = "\t" in file.readline()
-            file.seek(0)
-            # where tabs part the cells, quotes are ordinary characters
-            tabbed = (line.rstrip("\r\n").split("\t") for line in file)
-            rows = (row for row in (tabbed if has_tabs else csv.reader(file)) if any(map(str.strip, row)))
-            header = next(rows, [])
-            if not header:
-                raise ValueError(f"{path} must have at least 1 class, got an empty file")
-            yield header, (row + [""] * (len(header) - len(row)) for row in rows)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read as a place: {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} cannot be read as a table: {error}") from error
 
 
 def _is_head(first: Sequence[str]) -> bool:

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from shortlist.checklist import Checklist
+from shortlist.serve import schemas
 from tests.serve.parts import TREES, TREES_WITH_AUTHORS, files, png, tree_model
 
 NONE = ((),) * 5
@@ -100,3 +102,42 @@ def test_an_author_in_the_name_is_not_written_twice(start):
     answer = start(made=tree_model(both)).post("/v2/identify/all", files=files(png(1))).json()
     names = {result["species"]["scientificName"] for result in answer["results"]}
     assert names == set(TREES_WITH_AUTHORS.names)
+
+
+def test_a_checklist_is_searched_and_says_what_the_model_knows(start, tmp_path):
+    (tmp_path / "names.csv").write_text(
+        "id,name,author,rank,family,synonyms,common_names_fr\n"
+        "w1,Quercus robur,L.,species,Fagaceae,Quercus pedunculata Ehrh.,chêne pédonculé\n"
+        "w2,Quercus ilex,L.,species,Fagaceae,,chêne vert\n"
+    )
+    client = start(made=tree_model(NAMED), names=Checklist.read(tmp_path / "names.csv"))
+    body = client.get("/v1/names", params={"q": "qercus peduncul", "lang": "fr"}).json()
+    schemas.NameList.model_validate(body)
+    assert body == {
+        "total": 2,
+        "names": [
+            {
+                "id": "w1",
+                "name": "Quercus robur",
+                "author": "L.",
+                "rank": "species",
+                "parents": {"family": "Fagaceae"},
+                "common_names": ["chêne pédonculé"],
+                "matched": "Quercus pedunculata Ehrh.",
+                "mistakes": 1,
+                "class_id": "q1",
+            }
+        ],
+    }
+    found = client.get("/v1/names", params={"q": "chene v"}).json()["names"]
+    assert [(one["id"], one["class_id"]) for one in found] == [("w2", None), ("w1", "q1")]
+    assert [one["mistakes"] for one in found] == [0, 1] and found[0]["common_names"] == []
+    assert len(client.get("/v1/names", params={"q": "Quercus", "limit": 1}).json()["names"]) == 1
+
+
+def test_without_a_checklist_the_classes_are_searched(named):
+    body = named.get("/v1/names", params={"q": "Stileiche", "lang": "de"}).json()
+    assert body["total"] == 6 and body["names"][0]["class_id"] == "q1" == body["names"][0]["id"]
+    assert body["names"][0]["matched"] == "Stieleiche" and body["names"][0]["mistakes"] == 1
+    assert named.get("/v1/names").status_code == 422
+    assert named.get("/v1/names", params={"q": "x" * 201}).status_code == 422

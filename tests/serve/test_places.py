@@ -209,7 +209,7 @@ def test_places_come_from_the_files_of_a_folder(tmp_path):
     ("files_", "words"),
     [
         ({}, "--places must be a folder with files .csv, .tsv, .txt, got none in "),
-        ({"a.csv": ""}, "must have at least 1 class, got an empty file"),
+        ({"a.csv": ""}, "must have at least 1 row, got an empty file"),
         ({"a.csv": "yeti\nbigfoot\n"}, "place a must name at least 1 class of the model"),
         ({"a.csv": "q1,-1\n"}, "the weight must be a finite number >= 0, got -1"),
         ({"a.csv": "q1,NaN\n"}, "the weight must be a finite number >= 0, got NaN"),

@@ -237,3 +237,14 @@ def test_the_options_for_clients_of_plantnets_api(folder, tmp_path):
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert ended.returncode == 2 and "allow_urls must be names of hosts" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_checklist_is_an_option(folder, tmp_path):
+    (tmp_path / "names.csv").write_text("id,name\n1,Quercus robur L.\n2,a\n")
+    server = Server(folder, tmp_path, "--names", str(tmp_path / "names.csv"))
+    try:
+        body = httpx.get(f"{server.address}/v1/names", params={"q": "querc"}).json()
+        assert body["total"] == 2 and [one["id"] for one in body["names"]] == ["1"]
+    finally:
+        server.process.kill()
+        server.process.wait()

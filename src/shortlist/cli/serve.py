@@ -86,6 +86,13 @@ def serve(
             "often. Requests and the page choose one by name."
         ),
     ] = None,
+    names: Annotated[
+        Path | None,
+        option(
+            "Checklist of names that people can search, known to the model or not: a CSV, or a Darwin Core "
+            "taxon table or its folder."
+        ),
+    ] = None,
     device: Annotated[str, option("Device of the network, such as cpu or cuda.")] = "cpu",
     network: OwnNetwork = None,
     engine: Annotated[
@@ -125,7 +132,7 @@ def serve(
         batch_images=min(Limits.batch_images, queue),
     )
     files = {"model": model, "index": index, "keys": keys, "admin_keys": admin_keys, "feedback": feedback}
-    files |= {"places": places}
+    files |= {"places": places, "names": names}
     if engine == "ray":  # replicas have other current folders
         files = {name: path and path.absolute() for name, path in files.items()}
     paths = {name: path and str(path) for name, path in files.items()}

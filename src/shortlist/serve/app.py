@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from shortlist.serve.feedback import feedback_routes
 from shortlist.serve.guard import Guard
+from shortlist.serve.names import names_routes
 from shortlist.serve.page import page_routes
 from shortlist.serve.plain_route import plain_route
 from shortlist.serve.plantnet import error_form, plantnet_routes
@@ -56,7 +57,7 @@ def make_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    for make in (identify_routes, v1_routes, feedback_routes, plantnet_routes, page_routes):
+    for make in (identify_routes, v1_routes, names_routes, feedback_routes, plantnet_routes, page_routes):
         app.include_router(make(service))
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)

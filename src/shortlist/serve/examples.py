@@ -92,6 +92,14 @@ _EXAMPLES: dict[str, Any] = {
         "confused_with": [{"id": "U+0391", "name": "Α", "probability": 0.31}],
         "example_images": [_IMAGE],
     },
+    "names": {
+        "total": 412_000,
+        "names": [
+            {"id": "2878688", "name": "Quercus robur", "author": "L.", "rank": "species"}
+            | {"parents": {"genus": "Quercus", "family": "Fagaceae"}, "common_names": ["English oak"]}
+            | {"matched": "Quercus pedunculata Ehrh.", "mistakes": 1, "class_id": None}
+        ],
+    },
     "places": {
         "places": [
             {

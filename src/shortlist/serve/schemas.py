@@ -207,6 +207,27 @@ class ClassList(BaseModel):
     classes: list[ClassForm]
 
 
+class NameForm(BaseModel):
+    """A taxon of a checklist, or a class of the model."""
+
+    id: str
+    name: str
+    author: str
+    rank: str
+    parents: dict[str, str]
+    common_names: list[str] = Field(description="What people call it, in the language of the request.")
+    matched: str = Field(description="The name that was found: its own, a synonym or a common name.")
+    mistakes: int = Field(description="Letters that differ between the request and how this name begins.")
+    class_id: str | None = Field(description="Id of the class, if the model knows it.")
+
+
+class NameList(BaseModel):
+    """Names that were found, the best first."""
+
+    total: int = Field(description="Number of taxa that are searched.")
+    names: list[NameForm]
+
+
 class ConfusedForm(BaseModel):
     """A class that photos of another class are taken for."""
 

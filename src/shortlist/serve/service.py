@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from shortlist._checks import check_number
 from shortlist._recent import Recent
+from shortlist.checklist import Checklist
 from shortlist.index import ImageIndex
 from shortlist.model import Choice, Model, model_version
 from shortlist.place import Place
@@ -58,6 +59,7 @@ class Service:
         allow_urls: Hosts from which photos may be fetched for such clients; see
             :class:`~shortlist.serve.fetching.Fetcher`. None by default.
         places: Places that requests can name; see :func:`~shortlist.serve.places.read_places`.
+        names: Names that people can search; those of the model's classes if ``None``.
         metrics: Counters, which services share that take each other's place; its own if ``None``.
 
     Raises:
@@ -78,6 +80,7 @@ class Service:
         any_project: bool = False,
         allow_urls: Collection[str] = (),
         places: Sequence[Place] = (),
+        names: Checklist | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         if model.preprocessing is None:
@@ -85,6 +88,7 @@ class Service:
         self.model, self.index, self.limits = model, index, limits or Limits()
         self.answerer = Answerer(model, index)
         self.places = ServedPlaces(places, model.classes)
+        self.names = names or Checklist.of_classes(model.classes)
         self._prepared: Recent[bool] = Recent(_PREPARED)
         self.keys, self.admin_keys = (
             found if isinstance(found, Keys) else Keys(found) for found in (keys, admin_keys)

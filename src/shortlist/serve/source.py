@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shortlist.checklist import Checklist
 from shortlist.index import ImageIndex
 from shortlist.model import Model
 from shortlist.releases import Releases, is_releases
@@ -32,6 +33,7 @@ class ServiceSource:
         any_project: Whether any project of Pl@ntNet's API is taken as all classes.
         allow_urls: Hosts from which photos may be fetched.
         places: Folder of places, or ``None``; it is read with each release.
+        names: Checklist that people can search, or ``None``; it is read once.
         device: Device of the network.
         network: For a model whose network is the user's own code, the function that makes it.
         secret: Signs addresses of images: what one process gives out, the others know.
@@ -47,13 +49,16 @@ class ServiceSource:
     any_project: bool = False
     allow_urls: tuple[str, ...] = ()
     places: str | None = None
+    names: str | None = None
     device: str = "cpu"
     network: str | None = None
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     def open(self) -> Service:
         """Load the model and the index, with a store of answers of its own."""
-        return self._opened(Path(self.model), self.index, feedback=self.feedback, **self._keys())
+        return self._opened(
+            Path(self.model), self.index, feedback=self.feedback, **self._keys(), **self._names()
+        )
 
     def follow(self, desk: FeedbackDesk) -> Follow:
         """Load the model, or the current one of the releases, which are followed from then on.
@@ -61,7 +66,7 @@ class ServiceSource:
         Args:
             desk: Store of people's answers, which is closed at the end.
         """
-        shared = {"feedback": desk, "metrics": Metrics(), **self._keys()}
+        shared = {"feedback": desk, "metrics": Metrics(), **self._keys(), **self._names()}
         if not is_releases(self.model):
             made = self._opened(Path(self.model), self.index, **shared)
             return Follow(lambda: made.version, lambda: made, desk.close)
@@ -82,6 +87,13 @@ class ServiceSource:
 
     def _keys(self) -> dict[str, Any]:
         return {"keys": Keys(self.keys, secret=self.secret), "admin_keys": Keys(self.admin_keys)}
+
+    def _names(self) -> dict[str, Checklist]:
+        if self.names is None:
+            return {}
+        checklist = Checklist.read(self.names)
+        checklist.prepare()
+        return {"names": checklist}
 
     def _opened(self, folder: Path, index: str | None, **parts: Any) -> Service:
         model = Model.load(folder, network=self.network, device=self.device)
