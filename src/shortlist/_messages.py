@@ -50,6 +50,18 @@ def examples(items: Sequence[object], limit: int = 3) -> str:
     return shown + (", ..." if len(items) > limit else "")
 
 
+def counted(number: int, noun: str, verb: str = "") -> str:
+    """Return a number with its noun and perhaps "is" or "are".
+
+    Example:
+        >>> counted(1, "name", "is"), counted(1200, "class")
+        ('1 name is', '1,200 classes')
+    """
+    plural = noun if number == 1 else noun + ("es" if noun.endswith("s") else "s")
+    verb = {"is": " is" if number == 1 else " are"}.get(verb, "")
+    return f"{number:,} {plural}{verb}"
+
+
 def missing(path: str | Path, help_text: str) -> FileNotFoundError:
     """Return the error for a missing file, which says where to get it and where to put it."""
     return FileNotFoundError(f"{path} is missing. {help_text}")

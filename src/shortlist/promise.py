@@ -37,7 +37,7 @@ class Measured:
             group, the mean of the classes' own shares, weighted as it is promised.
         low: Lower end of the 95 % interval of the coverage over such rows; ``None`` if it is not known.
         high: Upper end.
-        mean_size: Mean number of classes in a set.
+        mean_size: Mean number of classes in a set, over rows; at a place, weighted as the coverage is.
         p_value: Chance of so low a coverage, or a lower one, if the promise holds, over calibration rows and
             these rows together; ``None`` if no law is known.
     """

@@ -89,10 +89,10 @@ def promise_in_short(promise: Promise) -> str:
         'Such lists have 5 classes on average.'
     """
     words, found = strings()["promise"], promise.measured
-    if promise.has_too_few_rows:
-        return words["too_few"]
     if promise.void == "at most":
         return " ".join([*_what(promise), *_share_words(promise)])
+    if promise.has_too_few_rows:
+        return words["too_few"]
     if promise.level is not None:
         text = words["short"].format(level=_percent(promise.level), whom=_for_whom(promise))
     elif promise.size is not None:

@@ -424,6 +424,17 @@ def replace_predictors(folder, predictors, out):
     return out
 
 
+def test_too_few_rows_and_a_largest_size_do_not_contradict_each_other(with_rows, tmp_path):
+    np.savez(tmp_path / "new.npz", scores=np.zeros((3, 4), dtype="float32"))
+    (tmp_path / "few.csv").write_text("birch,40\nash,1\noak,9\n")
+    words = ("--coverage", 0.9999, "--place", tmp_path / "few.csv", "--at-most")
+    for verbose in ((), ("-v",)):
+        said = " ".join(predict(with_rows[0], tmp_path / "new.npz", *words, 2, *verbose).stdout.split())
+        assert "Lists of at most 2 classes cannot contain" in said and "all classes" not in said
+        said = " ".join(predict(with_rows[0], tmp_path / "new.npz", *words, 3, *verbose).stdout.split())
+        assert "very list has all classes" in said and "cannot" not in said  # three are all that occur
+
+
 def test_no_list_is_empty_on_the_screen(with_rows, tmp_path):
     np.savez(tmp_path / "new.npz", scores=np.zeros((3, 4), dtype="float32"))
     text = predict(with_rows[0], tmp_path / "new.npz", "--coverage", 0.05).stdout

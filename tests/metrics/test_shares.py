@@ -215,3 +215,23 @@ def test_promises_that_are_none():
     scores, target = some_rows()
     with pytest.raises(ValueError, match=r"predictors\['odd'\].promise must be a Promise or None, got str"):
         evaluate(scores, target, {"odd": Odd()}, TABLE, num_resamples=0)
+
+
+def test_the_mean_size_at_a_place_counts_rows_as_its_classes_occur():
+    generator = torch.Generator().manual_seed(0)
+    scores = 1.5 * torch.randn(900, 5, generator=generator)
+    target = torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
+    weights, priors = torch.tensor([0.0, 0.7, 0.2, 0.1, 0.0]).double(), torch.full((5,), 0.2).double()
+    predictor = Conformal(0.9).at(weights, priors=priors).calibrate(scores[:400], target[:400])
+    measured = evaluate(scores[400:], target[400:], {"there": predictor}).sets["there"].promise.measured
+    sets, labels = predictor(scores[400:]), target[400:]
+    hits, sizes = sets[torch.arange(500), labels].double(), sets.sum(1).double()
+    means = [(float(hits[labels == j].mean()), float(sizes[labels == j].mean())) for j in range(5)]
+    assert measured.coverage == pytest.approx(
+        sum(w * hit for w, (hit, _) in zip(weights, means, strict=True))
+    )
+    assert measured.mean_size == pytest.approx(
+        sum(w * size for w, (_, size) in zip(weights, means, strict=True))
+    )
+    assert measured.mean_size != pytest.approx(float(sizes.mean()), abs=0.01)
+    assert measured.rows == int((weights[labels] > 0).sum())

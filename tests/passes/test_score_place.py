@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from shortlist import ClassTable, Model
 from shortlist._row_facts import RowFacts
-from shortlist.metrics import measure_place
+from shortlist.metrics import measure_place, measure_populations
 from shortlist.models.spec import NetworkSpec, build_network
 from shortlist.predictors import CalibrationRows, TopK
 from shortlist.scores import PriorRecord, ScoreMap
@@ -104,7 +104,37 @@ def test_lists_of_scored_rows_measure_as_those_of_all_scores(world, scored):
         assert lists[name]["size"] == numbers.size
         assert lists[name]["coverage"]["value"] == numbers.coverage.value
         assert lists[name]["coverage"]["low"] == numbers.coverage.low
-    assert "at garden (3 classes)" in run(*words)[1]
+    said = " ".join(run(*words)[1].split())
+    assert "at garden (3 classes)" in said and "1 name is no class of the model: yeti" in said
+
+
+def test_scoring_says_how_long_the_lists_of_the_place_are(world, scored):
+    words = ("--place", world[0] / "garden.csv", "--coverage", 0.8, "--keep", 2, "--shard-rows", 50)
+    code, out, _ = score(world[0], scored, *words)  # all parts are there
+    mean = np.mean(table_of(scored)["place.size"])
+    assert code == 0 and f"lists for 80 % at garden have {mean:.2f} classes on average" in out
+    found = json.loads(score(world[0], scored, *words, "--json")[1])
+    assert found["place"] == {"name": "garden", "coverage": 0.8, "size": mean}
+
+
+def test_scored_rows_of_all_classes_are_measured_by_photos_and_organs(world, tmp_path):
+    folder, _, (inputs, labels, facts) = world
+    assert score(folder, tmp_path / "scores", "--shard-rows", 50)[0] == 0
+    code, out, _ = run("evaluate", folder / "model", "--scores", tmp_path / "scores", "--json")
+    model = Model.load(folder / "model")
+    wanted = measure_populations(model.calibration_rows, model.scores(inputs), labels, facts=facts)
+    found = json.loads(out)["populations"]
+    assert (
+        code == 0
+        and list(found["photos"]) == ["1", "2"]
+        and list(found["groups"]["organ"]) == ["bark", "leaf"]
+    )
+    for photos, numbers in wanted.photos.items():
+        assert found["photos"][photos]["common"]["size"] == pytest.approx(numbers.common.size)
+        assert found["photos"][photos]["objects"] == numbers.objects == 60
+    assert score(folder, tmp_path / "few", "--keep", 2)[0] == 0  # of two classes such lists are not known
+    code, out, _ = run("evaluate", folder / "model", "--scores", tmp_path / "few", "--json")
+    assert code == 0 and json.loads(out)["populations"] is None
 
 
 def test_calibration_rows_are_those_of_whole_scored_rows_with_their_facts(world, tmp_path):

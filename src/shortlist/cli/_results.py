@@ -7,7 +7,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from shortlist._messages import examples
+from shortlist._messages import counted, examples
 from shortlist._text import format_interval, format_percent
 from shortlist.cli._console import print_json, print_line
 from shortlist.metrics import (
@@ -68,11 +68,14 @@ def print_place(
         facts = {"place": place.name, "classes": match.matched, "unknown": unknown, "coverage": coverage}
         print_json(facts | {"lists": asdict(numbers)})
         return
-    title = f"Lists that promise {format_percent(coverage)} % at {place.name} ({match.matched} classes)"
+    title = (
+        f"Lists that promise {format_percent(coverage)} % at {place.name} ({counted(match.matched, 'class')})"
+    )
     common = "of all photos together, cut to the place"
     Console().print(lists_table(title, "place", {place.name: numbers}, common=common))
     if match.unknown:
-        print_line(f"{len(match.unknown)} names are no class of the model: {examples(match.unknown)}")
+        names = counted(len(match.unknown), "name", "is")
+        print_line(f"{names} no class of the model: {examples(match.unknown)}")
 
 
 def _lists(lists: ListNumbers) -> tuple[str, str]:

@@ -153,10 +153,9 @@ def _words_of_place(choice: "Choice", model: "Model") -> list[str]:
     """Say which names of a place are no class of the model."""
     if choice.place is None or not (unknown := choice.place.match(model.classes).unknown):
         return []
-    from shortlist._messages import examples
+    from shortlist._messages import counted, examples
 
-    names = "1 name" if len(unknown) == 1 else f"{len(unknown):,} names"
-    return [f"{names} of the place without a class of the model: {examples(unknown)}"]
+    return [f"{counted(len(unknown), 'name')} of the place without a class of the model: {examples(unknown)}"]
 
 
 def _words_of_sets(model: "Model", asked: "Choice", verbose: bool) -> list[str]:

@@ -1,6 +1,7 @@
 """``shortlist score``, and ``calibrate`` and ``evaluate`` from the rows that it wrote."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -61,7 +62,8 @@ def score(
     place.size and place.hit have the lists there.
     """
     from shortlist.model import SavedModel, model_folder
-    from shortlist.passes import ModelSource, find_shards, score_shards
+    from shortlist.passes import ModelSource, find_shards, place_lists, score_shards
+    from shortlist.place import Place
 
     if coverage is not None and place is None:
         raise ValueError("--coverage is for --place: predictors have the coverage of the recipe")
@@ -78,7 +80,13 @@ def score(
     words = [f"{counts.rows:,} rows", f"{counts.parts:,} parts"]
     words += [f"{counts.errors:,} rows could not be read (see the column error)"] if counts.errors else []
     words += [f"{counts.kept:,} parts were already there"] if counts.kept else []
-    print_counts("scores", out, vars(counts), words, as_json)
+    about: dict[str, Any] = dict(vars(counts))
+    if place is not None:
+        lists = {"name": Place.from_file(place).name, **place_lists(out)}
+        about["place"] = lists
+        level, mean = f"{100 * lists['coverage']:g} %", f"{lists['size']:.2f}"
+        words.append(f"lists for {level} at {lists['name']} have {mean} classes on average")
+    print_counts("scores", out, about, words, as_json)
 
 
 def _lists_at(file: Path, coverage: float | None, predictors: "Mapping[str, SetPredictor]") -> "PlaceLists":
@@ -138,14 +146,19 @@ def evaluate_on_scores(folder: Path, scores: Path, network: str | None, as_json:
     """Print the metrics of scored rows under the predictors of a model."""
     from shortlist.cli._results import print_results
     from shortlist.model import Model
-    from shortlist.passes import evaluate_scores, model_key, read_scores, rows_key
+    from shortlist.passes import evaluate_populations, evaluate_scores, model_key, read_scores, rows_key
+    from shortlist.runs import usual_coverage
 
     use_one_thread()
     model = Model.load(folder, network=network)
+    calibrated_here = model.about.get("calibration_rows") == rows_key(read_scores(scores))
     with warnings_as_lines():
         results = evaluate_scores(scores, model.predictors, model.classes, model=model_key(model))
-    calibrated_here = model.about.get("calibration_rows") == rows_key(read_scores(scores))
-    results = results.without_measured() if calibrated_here else results
+        if calibrated_here:
+            results = results.without_measured()
+        else:
+            lists = evaluate_populations(scores, model, usual_coverage(model.predictors))
+            results = replace(results, populations=lists)
     if as_json:
         print(results.to_json())
         return

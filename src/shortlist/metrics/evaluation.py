@@ -326,9 +326,9 @@ def _measured_promise(table: Table, name: str, predictor: Predictor) -> Promise 
     hits, counts = table.sums[f"hit {name}"], table.counts
     calibration = getattr(getattr(predictor, "report", None), "class_rows", ())
     importance = promised_importance(predictor, counts)
-    by_class = ClassCounts(_numbers(counts), _numbers(hits), calibration, importance)
-    coverage, size = table.averages[f"hit {name}"].macro, table.averages[f"size {name}"].micro.value
-    return measure_promise(promise, by_class, macro=coverage, mean_size=size or 0.0)
+    rows, hit_rows, sizes = map(_numbers, (counts, hits, table.sums[f"size {name}"]))
+    by_class = ClassCounts(rows, hit_rows, sizes, calibration, importance)
+    return measure_promise(promise, by_class, macro=table.averages[f"hit {name}"].macro)
 
 
 def _by_level(rows: RowNumbers, name: str, predictor: Any) -> dict[str, Any]:

@@ -20,13 +20,14 @@ _AVERAGES = ("average class", "average group", "weighted classes", "place")
 class ClassCounts:
     """By class, the rows that were measured, those whose set contains the class, and the calibration rows.
 
-    ``calibration`` is that of classes with a threshold of their own, 0 for others, and empty if there is one
-    threshold for all. ``importance`` is that of each class in the average that the promise is about; empty
-    if every class with rows counts the same.
+    ``sizes`` is the sum of the sizes of the rows' sets. ``calibration`` is that of classes with a threshold
+    of their own, 0 for others, and empty if there is one threshold for all. ``importance`` is that of each
+    class in the average that the promise is about; empty if every class with rows counts the same.
     """
 
     rows: Sequence[int]
     hits: Sequence[int]
+    sizes: Sequence[int]
     calibration: Sequence[int] = ()
     importance: Sequence[float] = ()
 
@@ -74,18 +75,20 @@ def promised_importance(predictor: Any, counts: Tensor) -> tuple[float, ...]:
         return ()
 
 
-def measure_promise(promise: Promise, counts: ClassCounts, *, macro: Estimate, mean_size: float) -> Promise:
+def measure_promise(promise: Promise, counts: ClassCounts, *, macro: Estimate) -> Promise:
     """Return the promise with what was measured.
 
-    The coverage over rows has the interval of Clopper and Pearson, and so has that of weighted classes, for
-    as many rows as have the same variance. If every class with rows counts the same, it is ``macro``.
+    The mean size is that of all rows; at a place, it counts rows as its classes occur. The coverage over rows
+    has the interval of Clopper and Pearson, and so has that of weighted classes, for as many rows as have the
+    same variance. If every class with rows counts the same, it is ``macro``.
 
     Args:
         promise: Promise of a predictor.
         counts: Counts by class.
         macro: Mean of the classes' own coverages.
-        mean_size: Mean size of the sets.
     """
+    at_place = promise.about == "place" and counts.importance
+    mean_size = _weighted_mean(counts, counts.sizes) if at_place else sum(counts.sizes) / sum(counts.rows)
     average = _weighted(counts) if _is_weighted(counts) else macro
     if promise.left_out or promise.about == "place":
         counts = _without_left_out(counts)
@@ -119,13 +122,15 @@ def _is_weighted(counts: ClassCounts) -> bool:
 
 def _weighted(counts: ClassCounts) -> Estimate:
     """Return the mean coverage of the classes by their importance."""
-    value = sum(
-        weight * hits / rows
-        for weight, hits, rows in zip(counts.importance, counts.hits, counts.rows, strict=True)
-        if weight
-    )
+    value = _weighted_mean(counts, counts.hits)
     number = effective_rows(counts.rows, counts.importance)
     return Estimate(value, *clopper_pearson(min(1.0, value) * number, number))
+
+
+def _weighted_mean(counts: ClassCounts, sums: Sequence[int]) -> float:
+    """Return the mean of the classes' own means by their importance, where these are sums over their rows."""
+    parts = zip(counts.importance, sums, counts.rows, strict=True)
+    return sum(weight * total / rows for weight, total, rows in parts if weight)
 
 
 def _p_value(promise: Promise, counts: ClassCounts) -> float | None:

@@ -202,8 +202,9 @@ class Resolver:
             return Promise("size", size=maker.average, share=share, **{**facts, **bounds})
         assert maker.coverage is not None
         level, share = maker.coverage, None
-        if maker.at_most is not None and not population.reaches(level, maker.at_most):
-            share, void = population.coverage_of_top(maker.at_most), void or "at most"
+        most = population.num_classes if maker.at_most is None else maker.at_most
+        if most < population.num_classes and not population.reaches(level, most):
+            share, void = population.coverage_of_top(most), void or "at most"
         return Promise(
             _about(maker),
             level=level,

@@ -14,7 +14,9 @@ from .on_ray import run_on_ray as run_on_ray
 from .parts import Mapped as Mapped, Part as Part, read_table as read_table
 from .reading import (
     evaluate_place as evaluate_place,
+    evaluate_populations as evaluate_populations,
     evaluate_scores as evaluate_scores,
+    place_lists as place_lists,
     read_scores as read_scores,
     recalibrated as recalibrated,
     rows_key as rows_key,

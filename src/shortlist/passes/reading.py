@@ -14,9 +14,11 @@ from shortlist._store.manifest import read_sealed
 from shortlist.class_table import ClassTable
 from shortlist.metrics import (
     PopulationNumbers,
+    PopulationResults,
     Results,
     evaluate,
     lists_at_place,
+    measure_populations,
     photos_of_objects,
     row_numbers,
 )
@@ -27,7 +29,6 @@ from shortlist.passes.parts import check_part, read_table
 from shortlist.passes.score import MANIFEST, SCORES_FORMAT, changed_model, model_key, predictor_key
 from shortlist.predictors import (
     PREDICTORS,
-    CalibrationRows,
     KeptCalibration,
     KeptRows,
     NotKeptError,
@@ -176,18 +177,23 @@ def recalibrated(
     calibrate_from_scores(folder, made)
     changed: dict[str, Any] = {"predictors": made, "promises": {}}
     changed["about"] = model.about | {"calibration_rows": rows_key(manifest)}
-    if manifest["keep"] == manifest["classes"] and manifest["rows"] * manifest["classes"] <= _MOST_SCORES:
-        changed["calibration_rows"] = _whole_rows(model, folder, manifest)
+    if _has_whole_rows(manifest):
+        scores, target, facts = _whole_rows(folder, manifest)
+        changed["calibration_rows"] = keep_rows(scores, target, model.score_map, model.classes, facts)
     return changed_model(model, **changed), made
 
 
-def _whole_rows(model: Model, folder: str | Path, about: Mapping[str, Any]) -> CalibrationRows | None:
-    """Return calibration rows of scored rows of which all classes are kept, with what is known about them."""
+def _has_whole_rows(about: Mapping[str, Any]) -> bool:
+    """Whether all classes of each row are kept, and all rows are few enough to hold."""
+    return about["keep"] == about["classes"] and about["rows"] * about["classes"] <= _MOST_SCORES
+
+
+def _whole_rows(folder: str | Path, about: Mapping[str, Any]) -> tuple[Tensor, Tensor, RowFacts | None]:
+    """Return the scores (n, c) of rows of which all classes are kept, their classes, and what is known."""
     parts = [*_read_parts(folder, about, ["classes", "log_probabilities"], optional=is_fact)]
     pairs = [(part.columns["log_probabilities"], part.columns["classes"].long()) for part in parts]
     scores = [torch.empty_like(logs).scatter_(1, classes, logs) for logs, classes in pairs]
-    target = torch.cat([part.target for part in parts])
-    return keep_rows(torch.cat(scores), target, model.score_map, model.classes, _facts(parts))
+    return torch.cat(scores), torch.cat([part.target for part in parts]), _facts(parts)
 
 
 def _facts(parts: Sequence[_Scored]) -> RowFacts | None:
@@ -231,6 +237,36 @@ def evaluate_place(folder: str | Path, model: Model, at: PlaceLists) -> Populati
     of_place = lists_at_place(hit, size, labels, weights) if population.is_enough(at.coverage) else None
     common = lists_at_place(cut_hit, cut_size, labels, weights)
     return PopulationNumbers(len(chosen), population.size, of_place, common)
+
+
+def place_lists(folder: str | Path) -> dict[str, float]:
+    """Return the coverage of the lists that rows were scored with at a place, and their mean size."""
+    about = read_scores(folder)
+    parts = _read_parts(folder, about, ["place.size"])
+    sizes = torch.cat([part.columns["place.size"] for part in parts]).double()
+    return {"coverage": about["place"]["coverage"], "size": float(sizes.mean())}
+
+
+def evaluate_populations(folder: str | Path, model: Model, coverage: float) -> PopulationResults | None:
+    """Measure lists of scored rows by number of photos and by group, where the rows have such facts.
+
+    Args:
+        folder: Folder that ``shortlist score`` wrote.
+        model: The model that the rows were scored with.
+        coverage: Promised coverage of the lists.
+
+    Returns:
+        Numbers as those of a run; ``None`` if nothing is known about the rows, or not all classes were kept.
+    """
+    about = read_scores(folder)
+    if model.calibration_rows is None or not _has_whole_rows(about):
+        return None
+    scores, target, facts = _whole_rows(folder, about)
+    with_class = (target >= 0).nonzero().squeeze(1)
+    if facts is None or not len(with_class):
+        return None
+    rows = scores[with_class], target[with_class]
+    return measure_populations(model.calibration_rows, *rows, facts=facts.take(with_class), coverage=coverage)
 
 
 def _kept(part: _Scored, classes: int) -> KeptRows:
