@@ -1,6 +1,7 @@
 """Places: weights over classes from files and lists, matched by id or name."""
 
 import math
+import os
 import pickle
 
 import pytest
@@ -33,6 +34,38 @@ def test_a_csv_of_ids_or_names_with_weights(tmp_path, text):
     place = Place.from_file(written(tmp_path, text))
     assert place.name == "home"
     assert place.vector(TREES).tolist() == [0.75, 0.25, 0, 0]
+
+
+def test_weights_of_one_class_add_up_however_it_is_written(tmp_path):
+    table = ClassTable(names=("Vicia cre\u0301tica", "oak", "ash"))
+    for text in ("Vicia cr\u00e9tica,1\nVicia cre\u0301tica,2\noak,1\n", "Vicia cr\u00e9tica,3\noak,1\n"):
+        assert Place.from_file(written(tmp_path, text)).vector(table).tolist() == [0.75, 0.25, 0]
+    assert Place({"Vicia cre\u0301tica": 1, "Vicia cr\u00e9tica": 2, "oak": 1}).vector(table)[0] == 0.75
+    for text in ("oak,1e308\nash,1e308\nVicia,1e308\n", "oak,1e-320\nash,1e-320\n"):  # only ratios matter
+        assert Place.from_file(written(tmp_path, text)).vector(table).tolist() == [0, 0.5, 0.5]
+
+
+def test_synonyms_of_all_rows_count(tmp_path):
+    head = "scientificName\tacceptedScientificName\n"
+    rows = ["Quercus p\u00e9dunculata\tQuercus robur L.\n", "Quercus pe\u0301dunculata\t\n", "f1\t\n"]
+    for first, second in ((0, 1), (1, 0)):
+        text = head + rows[first] + rows[second] + rows[2]
+        match = Place.from_file(written(tmp_path, text, "list.tsv")).match(TREES)
+        assert match.unknown == () and match.vector.tolist() == pytest.approx([2 / 3, 1 / 3, 0, 0])
+
+
+@pytest.mark.parametrize(
+    "header", ["scientificname\tn", "dwc:scientificName\tn", '"ScientificName"\t"n"', " scientificName , n "]
+)
+def test_columns_of_darwin_core_are_found_however_they_are_written(tmp_path, header):
+    quote, comma = '"' if '"' in header else "", "," if "," in header else "\t"
+    rows = [
+        f"{quote}{name}{quote}{comma}3" for name in ("Quercus robur", "Quercus robur L.", "Fagus sylvatica")
+    ]
+    place = Place.from_file(written(tmp_path, "\n".join([header, *rows]), "list.tsv"))
+    assert place.vector(TREES).tolist() == pytest.approx([2 / 3, 1 / 3, 0, 0])
+    counted = Place.from_dwc(written(tmp_path, "\n".join([header, *rows])), counts="n")
+    assert counted.weights == {"Quercus robur": 3, "Quercus robur L.": 3, "Fagus sylvatica": 3}
 
 
 def test_a_csv_without_weights_is_even(tmp_path):
@@ -118,6 +151,17 @@ def test_other_bad_places(tmp_path):
     (tmp_path / "photo.csv").write_bytes(b"\xff\xd8\xff\xe0 no text")
     with pytest.raises(ValueError, match=r"photo.csv cannot be read as a table"):
         Place.from_file(tmp_path / "photo.csv")
+    with (tmp_path / "long.csv").open("wb") as file:
+        file.truncate(2**31)  # one line of 2 GB, which takes no room on the disk
+    with pytest.raises(
+        ValueError, match=r"long.csv cannot be read as a table: a line has more than 1,000,000"
+    ):
+        Place.from_file(tmp_path / "long.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(ValueError, match=r"pipe.csv"):
+        Place.from_file(tmp_path / "pipe.csv")
+    with pytest.raises(ValueError, match="weights must be numbers by id or name of a class, got list"):
+        Place(["q1"])  # pyright: ignore
     with pytest.raises(ValueError, match=r"must have a column individualCount, got species"):
         Place.from_dwc(written(tmp_path, "species\nQuercus robur\n"), counts="individualCount")
     with pytest.raises(ValueError, match="the weight of 'q1' must be a finite number >= 0, got nan"):

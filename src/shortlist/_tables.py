@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from csv import DictWriter, Error as CsvError, reader as csv_reader
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from shortlist._store.files import replacing, write_text
+from shortlist._store.files import check_regular, replacing, write_text
 
+_LONGEST = 1_000_000  # characters of a line
 _FORMULA = "=+-@\t\r\n"  # with which a formula of a spreadsheet begins
 NO_NUMBER = ("NA", "N/A", "#N/A", "n/a", "NaN", "nan", "NULL", "null")  # in a column of numbers
 
@@ -81,14 +82,16 @@ def text_rows(
         delimiters: Signs that may part the cells: a tab if there is one, else what the first row has most.
     """
     try:
+        check_regular(path)
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
+            first = file.readline(_LONGEST)
             file.seek(0)
             sign = "\t" if "\t" in first else max(delimiters[1:], key=first.count)
             # where tabs or bars part the cells, quotes are ordinary characters, unless the first row has them
             is_quoted = sign in ",;" or first.startswith('"')
-            plain = (line.rstrip("\r\n").split(sign) for line in file)
-            cells = csv_reader(file, delimiter=sign) if is_quoted else plain
+            lines = _lines(file, path)
+            plain = (line.rstrip("\r\n").split(sign) for line in lines)
+            cells = csv_reader(lines, delimiter=sign) if is_quoted else plain
             rows = (row for row in cells if any(map(str.strip, row)))
             header = next(rows, [])
             if not header:
@@ -98,6 +101,16 @@ def text_rows(
         raise ValueError(f"{path} cannot be read as {what}: {error.strerror}") from error
     except (UnicodeDecodeError, CsvError) as error:
         raise ValueError(f"{path} cannot be read as a table: {error}") from error
+
+
+def _lines(file: TextIO, path: str | Path) -> Iterator[str]:
+    """Give the lines of a file, and refuse one that is too long before it is read to its end."""
+    while line := file.readline(_LONGEST + 1):
+        if len(line) > _LONGEST:
+            raise ValueError(
+                f"{path} cannot be read as a table: a line has more than {_LONGEST:,} characters"
+            )
+        yield line
 
 
 def write_columns(path: str | Path, columns: Mapping[str, Any]) -> None:

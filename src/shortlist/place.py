@@ -68,13 +68,23 @@ class Place:
         if self.weights is None:
             return
         where = f"place {self.name}: " if self.name else ""
-        weights = {}
+        if not isinstance(self.weights, Mapping):
+            kind = type(self.weights).__name__
+            raise ValueError(f"{where}weights must be numbers by id or name of a class, got {kind}")
+        weights: dict[str, float] = {}
         for label, weight in self.weights.items():
-            weights[composed(str(label))] = _weight(weight, f"{where}the weight of {str(label)[:80]!r}")
+            name, what = composed(str(label)), f"{where}the weight of {str(label)[:80]!r}"
+            # the same name may be written in two ways
+            weights[name] = _weight(weights.get(name, 0.0) + _weight(weight, what), what)
         if not any(weights.values()):
             what = "only weights of 0" if weights else "no class"
             raise ValueError(f"{where}a place must have a class with a weight above 0, got {what}")
+        synonyms: dict[str, tuple[str, ...]] = {}
+        for label, others in self.synonyms.items():
+            name = composed(label)
+            synonyms[name] = tuple(dict.fromkeys([*synonyms.get(name, ()), *others]))
         object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "synonyms", synonyms)
 
     @cached_property
     def _hash(self) -> int:
@@ -111,7 +121,7 @@ class Place:
     def from_file(path: str | Path) -> "Place":
         """Read a place from a Darwin Core table or a CSV, as its header says; see the two readers."""
         with text_rows(path, "a place") as (header, _):
-            has_names = any(name in header for name in _NAMES)
+            has_names = not _columns(header).keys().isdisjoint(map(str.casefold, _NAMES))
         return Place.from_dwc(path) if has_names else Place.from_csv(path)
 
     @staticmethod
@@ -147,15 +157,15 @@ class Place:
             ValueError: If the file is empty, has none of the columns, or a count is not a number >= 0.
         """
         weights: dict[str, float] = {}
-        synonyms: dict[str, Sequence[str]] = {}
+        synonyms: dict[str, dict[str, None]] = {}
         with text_rows(path, "a place") as (header, rows):
-            column = {name: place for place, name in enumerate(header)}
-            names = [column[name] for name in _NAMES if name in column]
-            if not names or (counts is not None and counts not in column):
+            column = _columns(header)
+            names = [column[name] for name in map(str.casefold, _NAMES) if name in column]
+            if not names or (counts is not None and counts.casefold() not in column):
                 wanted = counts if names else " or ".join(_NAMES)
                 raise ValueError(f"{path} must have a column {wanted}, got {', '.join(header)[:200]}")
-            counted = column.get(counts or _COUNT)
-            status = column.get("occurrenceStatus")
+            counted = column.get((counts or _COUNT).casefold())
+            status = column.get("occurrencestatus")
             for number, cells in enumerate(rows, start=2):
                 labels = [*dict.fromkeys(cells[place].strip() for place in names if cells[place].strip())]
                 if not labels or (status is not None and cells[status].strip().lower() == "absent"):
@@ -163,8 +173,9 @@ class Place:
                 where = f"{path}, row {number}: the count"
                 count = 1.0 if counted is None else _weight(cells[counted].strip() or "1", where)
                 weights[labels[0]] = weights.get(labels[0], 0.0) + count
-                synonyms[labels[0]] = labels[1:]
-        return Place(weights, Path(path).stem, synonyms=synonyms)
+                synonyms.setdefault(labels[0], {}).update(dict.fromkeys(labels[1:]))
+        others = {label: tuple(names) for label, names in synonyms.items() if names}
+        return Place(weights, Path(path).stem, synonyms=others)
 
     def vector(self, class_table: ClassTable) -> Float[Tensor, " c"]:
         """Return the weight of each class of a table (c,), float64; they sum to 1. See :meth:`match`."""
@@ -186,11 +197,12 @@ class Place:
             even = torch.full((len(class_table),), 1 / len(class_table), dtype=torch.float64)
             return PlaceMatch(even, len(class_table), ())
         find, unknown, vector = _finder(class_table), [], [0.0] * len(class_table)
+        largest = max(self.weights.values())  # so that no sum is beyond the largest number
         for label, weight in self.weights.items():
             others = self.synonyms.get(label, ())
             index = next((found for each in (label, *others) if (found := find(each)) is not None), None)
             if index is not None:
-                vector[index] += weight
+                vector[index] += weight / largest
             elif weight:
                 unknown.append(label)
         total, where = math.fsum(vector), f"place {self.name}" if self.name else "the place"
@@ -202,6 +214,11 @@ class Place:
             )
         weights = torch.tensor(vector, dtype=torch.float64) / total
         return PlaceMatch(weights, int((weights > 0).sum()), tuple(unknown))
+
+
+def _columns(header: Sequence[str]) -> dict[str, int]:
+    """Return the place of each column by its name, in small letters and without ``dwc:``."""
+    return {name.strip().casefold().removeprefix("dwc:"): place for place, name in enumerate(header)}
 
 
 def _is_head(first: Sequence[str]) -> bool:

@@ -237,6 +237,15 @@ def test_bad_places_are_refused_when_the_server_starts(tmp_path, files_, words):
     assert "\n" not in str(error.value)
 
 
+def test_two_files_of_one_name_are_refused_and_hidden_files_are_not_read(tmp_path):
+    (tmp_path / "alps.csv").write_text("q1\n")
+    (tmp_path / "._alps.csv").write_bytes(b"\x00\x05\x16\x07 of a file system")
+    assert [place.name for place in read_places(tmp_path)] == ["alps"]
+    (tmp_path / "alps.tsv").write_text("b1\n")
+    with pytest.raises(ValueError, match=r"alps\.tsv must have another name: alps\.csv is the place alps"):
+        read_places(tmp_path)
+
+
 def test_names_without_a_class_are_counted_and_listed_at_the_start(start, trees, caplog):
     with caplog.at_level(logging.WARNING, "shortlist.serve"):
         start(made=trees, places=[Place({"q1": 1, "yeti": 1, "elf": 2}, "park")])

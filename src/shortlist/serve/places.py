@@ -29,7 +29,12 @@ def read_places(folder: str | Path) -> list[Place]:
     Raises:
         ValueError: If there is none, a file cannot be read as a place, or titles are of no place.
     """
-    paths = {path.stem: path for path in sorted(Path(folder).glob("*")) if path.suffix.lower() in _KINDS}
+    paths: dict[str, Path] = {}
+    for path in sorted(Path(folder).glob("[!.]*")):
+        if path.suffix.lower() in _KINDS and paths.setdefault(path.stem, path) != path:
+            raise ValueError(
+                f"{path} must have another name: {paths[path.stem].name} is the place {path.stem}"
+            )
     if not paths:
         raise ValueError(f"--places must be a folder with files {', '.join(_KINDS)}, got none in {folder}")
     if ALL in paths:
