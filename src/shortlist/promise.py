@@ -71,7 +71,7 @@ class Scope:
     joined: bool = False
 
 
-Void = Literal["place", "photos", "few photos", "at most"]
+Void = Literal["place", "group", "photos", "few photos", "at most"]
 """Why a promise is not about a list; see :class:`Promise`."""
 
 
@@ -101,9 +101,10 @@ class Promise:
         rows_also: What else the calibration rows served for, such as "chose the epoch". The promise is then
             not exact, since these rows are not like new ones any more.
         measured: Coverage and size on held-out rows, if they were measured.
-        void: Why the promise is not about a list: it is for a ``place`` that its predictor does not know, of
-            several ``photos`` where nobody knows which calibration photos are of one object, of so many that
-            ``few photos`` calibrate, or has ``at most`` so many classes that it cannot be as sure.
+        void: Why the promise is not about a list: it is for a ``place`` or a ``group`` that its predictor
+            does not know, of several ``photos`` where nobody knows which calibration photos are of one
+            object, of so many that ``few photos`` calibrate, or has ``at most`` so many classes that it
+            cannot be as sure.
             ``None`` if the promise is about it.
         scope: Which objects it is about.
         lists_all: Whether the calibration rows are too few, so that every list has all classes that can

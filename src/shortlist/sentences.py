@@ -242,8 +242,9 @@ def _what(promise: Promise) -> list[str]:
 def _scope(promise: Promise, *, whole: bool = False) -> list[str]:
     """Say which objects a promise is about, and which not: what was not said before, or the whole."""
     words, scope, said = strings()["promise"]["scope"], promise.scope, []
+    joined = [words["joined"].format(column=scope.column, value=scope.value)] if scope.joined else []
     if promise.level is None:
-        return said
+        return joined
     counts = {"classes": 0 if promise.about == "place" else promise.classes, "unknown": scope.unknown}
     for name, count in counts.items():
         if count:
@@ -252,9 +253,7 @@ def _scope(promise: Promise, *, whole: bool = False) -> list[str]:
     objects = _objects(promise)
     if objects and (whole or promise.about not in ("rows", "node")):
         said.append(words["objects"].format(objects=objects))
-    if scope.joined:
-        said.append(words["joined"].format(column=scope.column, value=scope.value))
-    return said
+    return [*said, *joined]
 
 
 def _bounds(promise: Promise) -> list[str]:

@@ -1,6 +1,7 @@
 """Lists of several photos and of groups, against a slow oracle in NumPy, and what is promised about them."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 from shortlist import ClassTable, Model, Place
 from shortlist._row_facts import RowFacts
 from shortlist.model import Choice
-from shortlist.predictors import CalibrationRows, Conformal
+from shortlist.predictors import AverageK, CalibrationRows, Conformal
 from shortlist.promise import Scope
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.sentences import promise_in_short, promise_words, why_not
@@ -141,10 +142,37 @@ def test_a_group_of_too_few_rows_joins_the_others():
     assert np.array_equal(sets, oracle(*data.true([0]), new, 0.9))
     assert promise.holds and promise.rows == 68
     assert promise.scope == Scope(column="organ", value="bark", joined=True)
-    said = "Too few calibration photos have organ: bark, so the promise is not for these photos alone."
+    said = "Too few calibration photos have organ: bark, so all photos count together."
     assert said in promise_words(promise)
+    for few in (Choice(average=2, group=choice.group), Choice(top=2, group=choice.group)):
+        measured = made(data.model, few)[2]  # a size is not measured on a handful of rows either
+        assert measured.rows == 68 and measured.scope.joined and said in promise_words(measured)
+    many = made(Data(20, 40).model, Choice(average=2, group=choice.group, photos=2))[2]
+    assert many.rows == 20 and not many.scope.joined
     with pytest.raises(ValueError, match=r"group must be one of bark, flower, leaf \(organ\), got 'root'"):
         data.model.resolve(Choice(coverage=0.9, group=("organ", "root")))
+
+
+def test_why_a_list_is_not_as_sure():
+    """Too few classes are the reason before too few photos; a group is not a place."""
+    data = Data(8, 60)
+    promise = made(data.model, Choice(coverage=0.9, photos=3, at_most=1))[2]
+    assert promise.void == "at most" and promise_words(promise).startswith("Lists of at most 1 class cannot")
+    raps = Conformal(0.8, score="raps").calibrate(data.rows.log_p, data.rows.target)
+    said = why_not(data.model_with({"raps": raps}).resolve(Choice("raps", group=("organ", "leaf")))[1])
+    assert said == "its predictor was calibrated for all photos together, not for photos that show this"
+
+
+def test_a_predictor_for_other_objects_says_what_its_rows_also_did():
+    data = Data(60, 40)
+    predictors = {"size": AverageK(2), "auto": Conformal(0.8)}
+    for predictor, also in zip(predictors.values(), ("chose the epoch", "chose the coverage"), strict=True):
+        predictor.calibrate(data.rows.log_p, data.rows.target)
+        predictor.report = replace(predictor.report, rows_also=also)
+    model = data.model_with(predictors)
+    for choice in (Choice("auto", photos=3), Choice("auto", place=Place.of(["class 1", "class 2"]))):
+        assert "These photos also chose the coverage" in promise_words(model.resolve(choice)[1])
+    assert "also chose the epoch" in promise_words(model.resolve(Choice(coverage=0.8))[1])
 
 
 def test_a_predictor_for_other_objects_keeps_its_bounds():

@@ -228,7 +228,7 @@ def test_strangers_are_told_if_each_photo_is_strange(strangeness):
         (Choice(coverage=1.0), "coverage must be < 1"),
         (Choice(place=Place.of(["yeti"])), "the place must name at least 1 class of the model by id or name"),
         (Choice(coverage=0.9, group=("organ", "leaf")), "group must be of a column of the calibration rows"),
-        (Choice(coverage=0.9, at_least=3, at_most=2), "at_most must be an integer >= 3, got 2"),
+        (Choice(coverage=0.9, at_least=3, at_most=2), r"at_most must be >= at_least \(3\), got 2"),
         (Choice(top=2, at_most=3), "at_most goes with average or coverage, got it with top"),
         (Choice(average=4, at_most=3), "average must be from 1 to 3, got 4"),
         (Choice(photos=0), "photos must be an integer >= 1, got 0"),

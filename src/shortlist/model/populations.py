@@ -17,6 +17,7 @@ from shortlist.promise import Scope, Void
 from shortlist.scores import PriorRecord, ScoreMap
 
 _KEPT = 64  # places and populations that are remembered
+_COMMON = 0.9  # a coverage whose number of rows is enough to measure sizes and shares on
 
 
 class ChosenPopulation(NamedTuple):
@@ -69,7 +70,7 @@ class Populations:
             return None
         importance, frequency = self.weights(choice)
         occurs = None if importance is None else importance > 0
-        needed = 1 if choice.coverage is None else rows_needed(choice.coverage)
+        needed = rows_needed(_COMMON if choice.coverage is None else choice.coverage)
         group, photos = choice.group, choice.photos
         if group is not None and self._count(1, group, occurs) < needed:
             group = None

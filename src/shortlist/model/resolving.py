@@ -75,7 +75,9 @@ class Resolver:
         self._check_sizes(maker, chosen)
         if chosen is not None and maker.place is not None:
             chosen.population.prepare()  # here and not with the first list, which others may wait for
-        return Resolved(checked, maker, self._promise(maker, chosen), chosen)
+        return Resolved(
+            checked, maker, self._promise(maker, chosen, self._rows_also(checked.predictor)), chosen
+        )
 
     def _completed(self, choice: Choice) -> Choice:
         if len(choice.makers) > 1:
@@ -92,7 +94,9 @@ class Resolver:
         check_count("photos", choice.photos)
         check_count("at_least", choice.at_least, low=0)
         if choice.at_most is not None:
-            check_count("at_most", choice.at_most, low=max(1, choice.at_least))
+            check_count("at_most", choice.at_most)
+            if choice.at_most < choice.at_least:
+                raise ValueError(f"at_most must be >= at_least ({choice.at_least}), got {choice.at_most}")
         if choice.photos > 1 and not self._knows_priors:
             raise ValueError(f"photos must be 1 for scores of unknown meaning, got {choice.photos}")
         if choice.macro and not self._knows_priors:
@@ -181,11 +185,11 @@ class Resolver:
             if not low <= maker.average <= high:
                 raise ValueError(f"average must be from {low:g} to {high:g}, got {maker.average:g}")
 
-    def _promise(self, maker: Choice, chosen: ChosenPopulation | None) -> Promise:
+    def _promise(self, maker: Choice, chosen: ChosenPopulation | None, rows_also: str) -> Promise:
         if maker.predictor is not None:
             promise = self._promises[maker.predictor]
-            void = "place" if maker.place or maker.group else "photos" if maker.photos > 1 else None
-            return replace(promise, void=void)
+            voids = {"place": maker.place, "group": maker.group, "photos": maker.photos > 1}
+            return replace(promise, void=next((void for void, asked in voids.items() if asked), None))
         if chosen is None:
             return Promise("nothing", size=maker.top)
         population, scope, void = chosen
@@ -204,7 +208,7 @@ class Resolver:
         level, share = maker.coverage, None
         most = population.num_classes if maker.at_most is None else maker.at_most
         if most < population.num_classes and not population.reaches(level, most):
-            share, void = population.coverage_of_top(most), void or "at most"
+            share, void = population.coverage_of_top(most), "at most"
         return Promise(
             _about(maker),
             level=level,
@@ -212,14 +216,15 @@ class Resolver:
             has_law=population.importance is None,
             left_out=population.without_rows,
             lists_all=not population.is_enough(level),
-            rows_also=self._rows_also,
+            rows_also=rows_also,
             share=share,
             **{**facts, **bounds, "void": void},
         )
 
-    @property
-    def _rows_also(self) -> str:
-        reports = [predictor.report for predictor in self._predictors.values()]
+    def _rows_also(self, name: str | None) -> str:
+        """Return what else the rows served for: those of a predictor, or else of the first with a report."""
+        predictors = self._predictors if name is None else {name: self._predictors[name]}
+        reports = [predictor.report for predictor in predictors.values()]
         return next((report.rows_also for report in reports if report is not None), "")  # the same rows
 
 

@@ -95,7 +95,7 @@ def _refused(request: Request, error: Exception) -> Response:
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    place = str(first["loc"][-1]) if first["loc"] else "the request"
+    place = str([*first["loc"], "the request"][:2][-1])  # the option, and not the number of one of its values
     return _refused(request, Refusal(422, "bad_parameter", f"{place[:80]}: {str(first['msg'])[:300]}."))
 
 

@@ -36,7 +36,6 @@ class ScopeOptions(BaseModel):
     group: str | None = Field(
         default=None,
         max_length=500,
-        pattern=":",
         description="What the photos show, as COLUMN:VALUE, where the calibration photos have such a column.",
         examples=["organ:leaf"],
     )

@@ -168,7 +168,10 @@ class Service:
         """Return which objects the options choose."""
         if options.group is not None and options.organ is not None:
             raise Refusal(422, "bad_parameter", "At most one of group and organ must be given.")
-        column, _, value = (options.group or "").partition(":")
+        column, colon, value = (options.group or "").partition(":")
+        if options.group and not (column and colon and value):
+            message = f"group must be COLUMN:VALUE, such as organ:leaf, got {options.group[:80]!r}."
+            raise Refusal(422, "bad_parameter", message)
         group = (column, value) if options.group else ("organ", options.organ) if options.organ else None
         return {
             "place": self.places.chosen(options.place, options.classes),
