@@ -37,10 +37,10 @@ def print_results(
         print_line(line)
 
 
-def population_tables(found: PopulationResults) -> list[Table]:
+def population_tables(results: PopulationResults) -> list[Table]:
     """Return tables of lists by number of photos and by group: with own thresholds, and the common one."""
-    columns = {"photos": found.photos, **found.groups}
-    title = f"Lists that promise {format_percent(found.level)} %"
+    columns = {"photos": results.photos, **results.groups}
+    title = f"Lists that promise {format_percent(results.level)} %"
     return [lists_table(title, column, lines) for column, lines in columns.items() if lines]
 
 
@@ -54,8 +54,8 @@ def lists_table(
     for head in ("objects", "calibrated on", "coverage", "size", "common", "size"):
         table.add_column(head, justify="right", no_wrap=True)
     for name, line in lines.items():
-        own = ("-", "-") if line.own is None else _lists(line.own)
-        table.add_row(name, f"{line.objects:,}", f"{line.calibration:,}", *own, *_lists(line.common))
+        with_own = ("-", "-") if line.own is None else _lists(line.own)
+        table.add_row(name, f"{line.objects:,}", f"{line.calibration:,}", *with_own, *_lists(line.common))
     return table
 
 

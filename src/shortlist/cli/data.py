@@ -216,7 +216,7 @@ def describe(
         else:
             splits = tools.open_dataset(name_or_path, root=root)
             table = splits.class_table
-        found = tools.describe(table, splits)
+        numbers = tools.describe(table, splits)
     if figure is not None:
         tools.draw_lorenz(table.class_counts, figure)
     if sheet is not None:
@@ -225,15 +225,15 @@ def describe(
     if as_json:
         shares, images = tools.lorenz_curve(table.class_counts)
         curve = {"lorenz": {"classes": shares.tolist(), "images": images.tolist()}}
-        print_json(asdict(found) | curve, indent=2)
+        print_json(asdict(numbers) | curve, indent=2)
         return
-    rows: dict[str, Any] = {"classes": found.num_classes}
-    rows |= {f"{level} groups": number for level, number in found.parents.items()}
-    rows |= {f"{part} rows": size for part, size in found.sizes.items()}
-    rows |= {f"classes with {group} images": number for group, number in found.groups.items()}
-    rows |= {"largest class": found.largest, "smallest class": found.smallest}
-    rows |= {"classes without images": found.empty_classes, "imbalance": f"{found.imbalance:.1f}"}
-    rows |= {"Gini index": f"{found.gini:.3f}", "classes with half the images": found.half_of_images}
+    rows: dict[str, Any] = {"classes": numbers.num_classes}
+    rows |= {f"{level} groups": number for level, number in numbers.parents.items()}
+    rows |= {f"{part} rows": size for part, size in numbers.sizes.items()}
+    rows |= {f"classes with {group} images": number for group, number in numbers.groups.items()}
+    rows |= {"largest class": numbers.largest, "smallest class": numbers.smallest}
+    rows |= {"classes without images": numbers.empty_classes, "imbalance": f"{numbers.imbalance:.1f}"}
+    rows |= {"Gini index": f"{numbers.gini:.3f}", "classes with half the images": numbers.half_of_images}
     print_facts(rows, title=name_or_path)
 
 

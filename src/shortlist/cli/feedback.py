@@ -31,9 +31,9 @@ def stats(store: Store, as_json: AsJson = False) -> None:
     """Count the answers by verb, the people, the photos, and what was deleted."""
     from shortlist.feedback import stats_of
 
-    found = stats_of(store)
-    verbs = found.pop("verbs")
-    _print(found | ({"verbs": verbs} if as_json else verbs), as_json)
+    counts = stats_of(store)
+    verbs = counts.pop("verbs")
+    _print(counts | ({"verbs": verbs} if as_json else verbs), as_json)
 
 
 @feedback_app.command()
@@ -109,14 +109,14 @@ def review(
     queue = review_queue(store, first=limit, theta=theta, min_agreement=min_agreement)
     if out is not None:
         names = ("item", "information", "label", "votes", "undecided")
-        write_columns(out, {name: [getattr(one, name) for one in queue] for name in names})
+        write_columns(out, {name: [getattr(row, name) for row in queue] for name in names})
     if as_json:
-        typer.echo(strict_json({"waiting": len(queue), "first": [one._asdict() for one in queue[:limit]]}))
+        typer.echo(strict_json({"waiting": len(queue), "first": [row._asdict() for row in queue[:limit]]}))
         return
     typer.echo(f"{len(queue):,} observations wait{'; the most informative first:' if queue else '.'}")
-    for one in queue[:limit]:
-        shares = ", ".join(f"{label} {share:.2f}" for label, share in one.candidates[:4])
-        typer.echo(f"{one.item}  {one.information:.3f} nats  {one.votes} votes  {shares}")
+    for row in queue[:limit]:
+        shares = ", ".join(f"{label} {share:.2f}" for label, share in row.candidates[:4])
+        typer.echo(f"{row.item}  {row.information:.3f} nats  {row.votes} votes  {shares}")
 
 
 @feedback_app.command()
@@ -138,15 +138,15 @@ def drift(
 
     from shortlist.feedback import find_drift, last_answers
 
-    found = find_drift(last_answers(store), promised=promised, reference=reference, recent=recent)
+    drifts = find_drift(last_answers(store), promised=promised, reference=reference, recent=recent)
     if as_json:
-        typer.echo(strict_json({one.model: asdict(one) | {"is_below": one.is_below} for one in found}))
+        typer.echo(strict_json({each.model: asdict(each) | {"is_below": each.is_below} for each in drifts}))
     else:
-        for one in found:
-            typer.echo(one.words())
-        if not found:
+        for each in drifts:
+            typer.echo(each.words())
+        if not drifts:
             typer.echo("No answer to a list yet.")
-    if any(one.is_below for one in found):
+    if any(each.is_below for each in drifts):
         raise typer.Exit(1)
 
 

@@ -51,7 +51,7 @@ def index(
     Opening a run or a model never runs code that it names.
     """
     folder = model / "index" if out is None else out
-    if (delete or compact) and any(one is not None for one in (images, network, data)):
+    if (delete or compact) and any(value is not None for value in (images, network, data)):
         raise ValueError(
             "--delete and --compact change the index alone: give no --images, no --network and no --data"
         )

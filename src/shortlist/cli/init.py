@@ -50,33 +50,33 @@ def init(
     path = Path(f"{name}.yaml") if out is None else out
     if path.exists():
         raise ValueError(f"--out must not exist yet, got {path}")
-    found = look_at(data)
-    if features is not None and not found.are_images:
+    summary = look_at(data)
+    if features is not None and not summary.are_images:
         raise ValueError(f"--features must be left out: {data} has features already, got {features}")
     network = features or (_NETWORK if find_spec("timm") is not None else "none")
     wanted = None
-    if found.are_images and network != "none":
+    if summary.are_images and network != "none":
         wanted = Features(network, Path(os.path.abspath(path.with_name(f"{name}-features"))))
-    _print_found(data, found)
-    for reason in explain(found, wanted):
+    _print_found(data, summary)
+    for reason in explain(summary, wanted):
         typer.echo(f"advice: {reason}")
-    write_text(path, starter_recipe(found, name, wanted))
+    write_text(path, starter_recipe(summary, name, wanted))
     typer.echo(f"Wrote {path}. Next:")
     for command in _commands(data, path, name, wanted):
         typer.echo(f"  {command}")
 
 
-def _print_found(data: Path, found: "Found") -> None:
-    counts = sorted(found.class_table.counts)
+def _print_found(data: Path, seen: "Found") -> None:
+    counts = sorted(seen.class_table.counts)
     kind = {"image_list": "a list of images", "embeddings": "embeddings"}
-    shape = " x ".join(map(str, found.input_shape))
+    shape = " x ".join(map(str, seen.input_shape))
     typer.echo(
-        f"{data}: {kind.get(found.data['name'], 'a folder of images')}, {len(counts)} classes, "
-        f"{found.rows['train']} training, {found.rows['val']} validation and {found.rows['test']} test rows"
+        f"{data}: {kind.get(seen.data['name'], 'a folder of images')}, {len(counts)} classes, "
+        f"{seen.rows['train']} training, {seen.rows['val']} validation and {seen.rows['test']} test rows"
     )
     typer.echo(f"training rows of a class: {counts[0]} to {counts[-1]}, median {counts[len(counts) // 2]}")
-    typer.echo(f"{'images of a median size of ' if found.are_images else 'inputs of length '}{shape}")
-    for note in found.notes:
+    typer.echo(f"{'images of a median size of ' if seen.are_images else 'inputs of length '}{shape}")
+    for note in seen.notes:
         typer.echo(f"note: {note}")
 
 

@@ -32,5 +32,5 @@ def join(
         model = join_head(run, data=data, network=network, allow_code=allow_code)
         model.save(out, results=results)
     typer.echo(f"{out}: {model!r}")
-    own = f" --network {model.spec.name}" if model.spec is not None and model.spec.runs_code else ""
-    typer.echo(f"It takes photos. Next: shortlist predict {out} photo.jpg{own}")
+    flag = f" --network {model.spec.name}" if model.spec is not None and model.spec.runs_code else ""
+    typer.echo(f"It takes photos. Next: shortlist predict {out} photo.jpg{flag}")

@@ -122,11 +122,11 @@ def releases(
     for path in place.missing():
         typer.echo(f"{path} is missing: this list is of another folder, or the model was removed", err=True)
     if as_json:
-        listed = [asdict(one) for one in every]
+        listed = [asdict(entry) for entry in every]
         number = None if current is None else current.number
         print_json({"current": number, "releases": listed, "history": place.history()})
         return
-    for one in every:
-        mark = "current" if one == current else ""
-        words = (one.number, one.version, one.time, one.who, one.data or "-", one.source, mark)
+    for entry in every:
+        mark = "current" if entry == current else ""
+        words = (entry.number, entry.version, entry.time, entry.who, entry.data or "-", entry.source, mark)
         typer.echo("  ".join(one_line(str(word)) if word else "" for word in words))

@@ -39,9 +39,9 @@ def report(
     place = f"{out}{replacing_words(out)}"
     use_one_thread()
     with progress_report(only_bars=True) as progress:
-        found = write_page(runs, out, title=title, pictures=pictures, data=data, progress=progress)
-    for reason in found.left_out.values():
+        page = write_page(runs, out, title=title, pictures=pictures, data=data, progress=progress)
+    for reason in page.left_out.values():
         typer.echo(f"shortlist: left out {reason}", err=True)
-    for remark in found.remarks:
+    for remark in page.remarks:
         typer.echo(f"shortlist: {remark}", err=True)
-    typer.echo(f"{place}: {found.runs} run{'' if found.runs == 1 else 's'}, {out.stat().st_size:,} bytes")
+    typer.echo(f"{place}: {page.runs} run{'' if page.runs == 1 else 's'}, {out.stat().st_size:,} bytes")

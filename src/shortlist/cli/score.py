@@ -124,7 +124,7 @@ def _changes(changes: Sequence[str]) -> dict[str, Any]:
     """Read ``predictors.NAME={name: average_k, k: 3}``, or ``predictors.NAME=null``."""
     import yaml
 
-    found = {}
+    by_name = {}
     for change in changes:
         key, _, value = change.partition("=")
         name = key.removeprefix("predictors.")
@@ -138,8 +138,8 @@ def _changes(changes: Sequence[str]) -> dict[str, Any]:
                 "--set must be predictors.NAME={name: ..., ...} or predictors.NAME=null with --scores, got "
                 f"{change!r}"
             )
-        found[name] = options
-    return found
+        by_name[name] = options
+    return by_name
 
 
 def evaluate_on_scores(folder: Path, scores: Path, network: str | None, as_json: bool) -> None:

@@ -125,8 +125,8 @@ def _print_suite(state: Any, as_json: bool, markdown: bool = False) -> None:
         content |= {"undecided": state.undecided}
         content |= {"tuning": tuning_rows(state)}
         tables = [
-            {"axes": dict(zip(axes, place, strict=True)), **compare_tables.to_json(found)}
-            for place, found in comparisons.items()
+            {"axes": dict(zip(axes, place, strict=True)), **compare_tables.to_json(comparison)}
+            for place, comparison in comparisons.items()
         ]
         typer.echo(strict_json(content | {"tables": tables}, indent=2))
         return
@@ -136,9 +136,9 @@ def _print_suite(state: Any, as_json: bool, markdown: bool = False) -> None:
         place = " ".join(f"{axis}={row[axis]}" for axis in axes)
         lines.append(f"chosen: {place} {row['method']}: {row['grid_point']}".replace("  ", " "))
     typer.echo("\n".join([f"- {line}" for line in lines] if markdown else lines))
-    for place, found in comparisons.items():
+    for place, comparison in comparisons.items():
         title = ", ".join(f"{axis} {label}" for axis, label in zip(axes, place, strict=True))
-        _print_table(found, title, markdown)
+        _print_table(comparison, title, markdown)
     for name in sorted(state.failed):
         typer.echo(f"failed: {name}", err=True)
     for reason in (*state.unreadable.values(), *state.undecided.values()):

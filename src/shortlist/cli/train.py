@@ -185,9 +185,9 @@ def calibrate(
         raise ValueError(
             "--set may change adjust, predictors, novelty and evaluation only: the rest needs a new run"
         )
-    own = None if network is None else load_network(run, network=network_by_name(run.model_path, network))
+    loaded = None if network is None else load_network(run, network=network_by_name(run.model_path, network))
     with warnings_as_lines():
-        run = calibrate_again(run, recipe, network=own)
+        run = calibrate_again(run, recipe, network=loaded)
     reports = {name: p.report.to_dict() if p.report else None for name, p in run.predictors.items()}
     if as_json:
         print_json({"run": str(run.path), "scores": run.score_words, "predictors": reports})

@@ -31,11 +31,11 @@ def about_of_data(name: str, options: Mapping[str, Any], *, part: str = "train")
         path = options["path"] if name == "image_list" else options.get(part) or options["train"]
         return _about_of_list(path, **columns)
     if name == "plantnet300k" and (Path(options["root"]) / METADATA_FILE).is_file():
-        known = plantnet_metadata(options["root"])
+        metadata = plantnet_metadata(options["root"])
         named = {"observation": "obs_id", "source": "url"}
 
         def about(image: str) -> Mapping[str, str]:
-            entry = known.get(Path(image).stem, {})
+            entry = metadata.get(Path(image).stem, {})
             return plain_about({key: entry.get(named.get(key, key)) for key in ABOUT})
 
         return about

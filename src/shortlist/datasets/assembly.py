@@ -117,10 +117,10 @@ def warn_of_missing_classes(class_table: ClassTable, parts: Mapping[str, Tensor]
 def warn_of_torn_observations(parts: Mapping[str, RowFacts | None], *, where: object) -> None:
     """Warn once for each pair of splits with photos of one object: what is measured on them is too good."""
     columns = {name: facts.observation for name, facts in parts.items() if facts is not None}
-    known = {name: column[column != ALONE].unique() for name, column in columns.items() if column is not None}
-    for first, second in combinations(known, 2):
-        both = torch.isin(known[first], known[second])
-        if bool(both.any()) and not torch.equal(known[first], known[second]):  # validation may be test
+    ids = {name: column[column != ALONE].unique() for name, column in columns.items() if column is not None}
+    for first, second in combinations(ids, 2):
+        both = torch.isin(ids[first], ids[second])
+        if bool(both.any()) and not torch.equal(ids[first], ids[second]):  # validation may be test
             warnings.warn(
                 f"{where}: {int(both.sum())} observations have photos in the {first} and in the {second} "
                 "split: promises and metrics take such rows for new ones. Keep each observation in one split",

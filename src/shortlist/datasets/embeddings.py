@@ -103,13 +103,13 @@ def _parts_of_one_file(path: Path, input_key: str, target_key: str) -> dict[str,
     tensors = load_tensors(path)
     names = f"(?P<about>.*_)?(?P<part>train|val|test)_{re.escape(input_key)}"
     parts: dict[str, tuple[Tensor, Tensor]] = {}
-    for found in filter(None, (re.fullmatch(names, key) for key in sorted(tensors))):
-        stem, part = f"{found['about'] or ''}{found['part']}_", found["part"]
-        own = [stem + name for name in (target_key, _LABELS) if stem + name in tensors]
-        if not own or part in parts:
-            fault = f"no {stem}{target_key}" if not own else f"several arrays of {part} embeddings"
+    for match in filter(None, (re.fullmatch(names, key) for key in sorted(tensors))):
+        stem, part = f"{match['about'] or ''}{match['part']}_", match["part"]
+        target_keys = [stem + name for name in (target_key, _LABELS) if stem + name in tensors]
+        if not target_keys or part in parts:
+            fault = f"no {stem}{target_key}" if not target_keys else f"several arrays of {part} embeddings"
             raise ValueError(f"{path} has {fault}; it has {', '.join(sorted(tensors))}")
-        parts[part] = _checked(path, tensors, found[0], own[0])
+        parts[part] = _checked(path, tensors, match[0], target_keys[0])
     if "train" not in parts:
         raise ValueError(f"{path} has no array 'train_{input_key}'; it has {', '.join(sorted(tensors))}")
     return parts
@@ -143,20 +143,20 @@ def embedding_files(root: str | Path) -> dict[str, list[Path]]:
         ValueError: If ``shortlist embed`` began to write them and did not finish, or one is damaged.
     """
     root = Path(root)
-    found: dict[str, list[Path]] = {}
+    by_split: dict[str, list[Path]] = {}
     if (root / MANIFEST).is_file():
         for part in read_manifest(root)["parts"]:
             if part["rows"] > part["errors"]:
-                found.setdefault(split_of_file(part["file"]), []).append(root / part["file"])
-        return found
+                by_split.setdefault(split_of_file(part["file"]), []).append(root / part["file"])
+        return by_split
     for part in ("train", "val", "test"):
         files = [root / f"{part}{suffix}" for suffix in SUFFIXES]
         files = [file for file in files if file.is_file()]
         if files:
-            found[part] = files[:1]
+            by_split[part] = files[:1]
         elif any(root.glob(f"{part}-[0-9]*.safetensors")):
             raise ValueError(f"{root} is not finished, it has no {MANIFEST}: run shortlist embed again")
-    return found
+    return by_split
 
 
 def _joined(
@@ -165,18 +165,18 @@ def _joined(
     """Return inputs and targets of all files of a part; each file is read when it is its turn."""
     if len(paths) == 1:
         return _part(paths[0], input_key, target_key)
-    rows, found, targets, end = sum(_rows_of(path, target_key) for path in paths), None, [], 0
+    rows, all_inputs, targets, end = sum(_rows_of(path, target_key) for path in paths), None, [], 0
     for path in paths:
-        inputs, own = _part(path, input_key, target_key)
-        if found is None:
-            found = inputs.new_empty(rows, *inputs.shape[1:], dtype=dtype)
-        if inputs.shape[1:] != found.shape[1:]:
-            raise ValueError(f"{path}: {input_key!r} must have rows of shape {tuple(found.shape[1:])}")
-        found[end : end + len(own)] = inputs
-        end += len(own)
-        targets.append(own)
-    assert found is not None
-    return found, torch.cat(targets)
+        inputs, of_file = _part(path, input_key, target_key)
+        if all_inputs is None:
+            all_inputs = inputs.new_empty(rows, *inputs.shape[1:], dtype=dtype)
+        if inputs.shape[1:] != all_inputs.shape[1:]:
+            raise ValueError(f"{path}: {input_key!r} must have rows of shape {tuple(all_inputs.shape[1:])}")
+        all_inputs[end : end + len(of_file)] = inputs
+        end += len(of_file)
+        targets.append(of_file)
+    assert all_inputs is not None
+    return all_inputs, torch.cat(targets)
 
 
 def _numbered(parts: dict[str, tuple[Tensor, Tensor]]) -> dict[str, _Rows]:
@@ -188,12 +188,12 @@ def _numbered(parts: dict[str, tuple[Tensor, Tensor]]) -> dict[str, _Rows]:
 
 def _with_class(rows: _Rows, part: str, root: Path) -> _Rows:
     """Leave rows out whose class is not known: nothing can be learned or measured by them."""
-    known = rows[1] != UNKNOWN
-    if bool(known.all()):
+    has_class = rows[1] != UNKNOWN
+    if bool(has_class.all()):
         return rows
-    number = len(known) - int(known.sum())
+    number = len(has_class) - int(has_class.sum())
     warnings.warn(f"{root}: {number} rows of the {part} split have no class, and are left out", stacklevel=3)
-    return _taken(rows, known)
+    return _taken(rows, has_class)
 
 
 def _taken(rows: _Rows, index: Tensor) -> _Rows:
@@ -282,10 +282,12 @@ def embeddings(
     if long_tail is not None:
         parts["train"] = _tail(parts["train"], len(table), profile=long_tail, rho=rho, seed=seed)
     warn_of_missing_classes(table, {name: targets for name, (_, targets, _) in parts.items()}, where=root)
-    known = {name: None if facts is None else facts.take(rows) for name, (_, _, rows) in parts.items()}
-    warn_of_torn_observations(known, where=root)
+    facts_of_parts = {
+        name: None if facts is None else facts.take(rows) for name, (_, _, rows) in parts.items()
+    }
+    warn_of_torn_observations(facts_of_parts, where=root)
     made = {
-        name: EmbeddingSplit(inputs if as_stored else inputs.float(), targets, rows, known[name])
+        name: EmbeddingSplit(inputs if as_stored else inputs.float(), targets, rows, facts_of_parts[name])
         for name, (inputs, targets, rows) in parts.items()
     }
     counts = parts["train"][1].bincount(minlength=len(table))

@@ -54,8 +54,8 @@ def label_set_list(
     names = sorted({label for labels in sets for label in labels})
     index = {name: number for number, name in enumerate(names)}
     labels = torch.zeros(len(sets), len(names), dtype=torch.bool)
-    for row, found in enumerate(sets):
-        labels[row, [index[label] for label in found]] = True
+    for row, row_labels in enumerate(sets):
+        labels[row, [index[label] for label in row_labels]] = True
     base = path.parent if root is None else Path(root)
     files = [os.path.join(base, str(file)) for file in table["path"].to_pylist()]
     transforms = {

@@ -83,8 +83,8 @@ class EvenShards(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         rank, world_size = _place()
-        own = list(range(rank, self.rows, world_size))
-        return iter(own + [self.rows] * (len(self) - len(own)))
+        shard = list(range(rank, self.rows, world_size))
+        return iter(shard + [self.rows] * (len(self) - len(shard)))
 
 
 class SeededLoader(DataLoader):

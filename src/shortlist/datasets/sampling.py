@@ -126,9 +126,9 @@ class ClassBalancedSampler(Sampler[int]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state: the next iteration gives the rest of its epoch."""
-        known = {"epoch", "position", "seed", "num_samples", "target_checksum"}
-        if set(state) != known:
-            raise ValueError(f"state must have the entries {sorted(known)}, got {sorted(state)}")
+        entries = {"epoch", "position", "seed", "num_samples", "target_checksum"}
+        if set(state) != entries:
+            raise ValueError(f"state must have the entries {sorted(entries)}, got {sorted(state)}")
         for name in ("seed", "num_samples", "target_checksum"):
             if state[name] != getattr(self, name):
                 raise ValueError(

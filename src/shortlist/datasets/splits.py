@@ -163,9 +163,9 @@ def have_same_rows(first: Split, second: Split) -> bool:
     if not len(first) or len(first) != len(second) or not torch.equal(first.targets, second.targets):
         return False
     for key in ("inputs", "paths"):
-        one, other = getattr(first, key, None), getattr(second, key, None)
-        if isinstance(one, Tensor) and isinstance(other, Tensor):
-            return one.data_ptr() == other.data_ptr()
-        if one is not None and other is not None:
-            return list(one) == list(other)
+        here, there = getattr(first, key, None), getattr(second, key, None)
+        if isinstance(here, Tensor) and isinstance(there, Tensor):
+            return here.data_ptr() == there.data_ptr()
+        if here is not None and there is not None:
+            return list(here) == list(there)
     return False

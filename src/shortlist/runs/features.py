@@ -48,9 +48,9 @@ def feature_batches(
     loader = evaluation_loader(split, batch_size=batch_size, workers=recipe.workers, shared=False)
     device = next(network.parameters()).device
     for inputs, target, numbers in loader:
-        found = classifier_input(network, in_channels_last(inputs.to(device)), name=recipe.head.classifier)
+        features = classifier_input(network, in_channels_last(inputs.to(device)), name=recipe.head.classifier)
         kept = target != -100
-        yield found.float().cpu()[kept], target[kept], numbers[kept]
+        yield features.float().cpu()[kept], target[kept], numbers[kept]
 
 
 def unaugmented(train: Split, like: Split) -> Split:

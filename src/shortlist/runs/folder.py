@@ -126,8 +126,8 @@ class RunFolder:
                 others stays as it is, so that damage is never taken into the manifest.
             more: What else to note.
         """
-        known = (self.path / "run.json").is_file()
-        info: dict[str, Any] = {**self.info} if known else {"format": RUN_FORMAT, "created": _now()}
+        exists = (self.path / "run.json").is_file()
+        info: dict[str, Any] = {**self.info} if exists else {"format": RUN_FORMAT, "created": _now()}
         info |= {"state": state, "updated": _now(), **more}
         files = {name: record for name, record in info.get("files", {}).items() if name not in rewriting}
         if state in ("trained", "finished"):
@@ -251,13 +251,16 @@ class RunFolder:
 
 def _versions() -> dict[str, str]:
     """Return the versions of the software that the run was made with."""
-    found = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
+    versions = {
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+    }
     for package in ("shortlist", "torch", "lightning", "torchmetrics", "numpy", "pillow"):
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
+            versions[package] = importlib.metadata.version(package)
     if torch.cuda.is_available():
-        found["cuda"] = torch.cuda.get_device_name()
-    return found
+        versions["cuda"] = torch.cuda.get_device_name()
+    return versions
 
 
 def _now() -> str:

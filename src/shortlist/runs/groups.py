@@ -68,11 +68,11 @@ def find_runs(path: str | Path) -> list[Path]:
         with suppress(KeyError, TypeError, ValueError, csv.Error):  # no table of a suite: take all runs
             with (path / "results.csv").open(encoding="utf-8", newline="") as file:
                 return [path / row["run"] for row in csv.DictReader(file)]
-    found = []
+    runs = []
     for place, folders, files in os.walk(path):  # ignores folders that disappear meanwhile
         folders[:] = [name for name in folders if not name.startswith(".")]  # runs that are being written
-        found += [Path(place)] if "run.json" in files else []
-    return sorted(found) or [path]
+        runs += [Path(place)] if "run.json" in files else []
+    return sorted(runs) or [path]
 
 
 def read_runs(paths: Iterable[str | Path]) -> tuple[list[Run], dict[str, str]]:
@@ -113,8 +113,8 @@ def group_runs(runs: Sequence[Run], over: Sequence[str] = ()) -> tuple[list[Grou
             raise ValueError(f"over must be a key of a recipe, such as data.seed or data.root, got {key!r}")
     members: dict[tuple[str, bool], list[Run]] = {}
     for run in runs:
-        own = recipe_hash(run.recipe, seed=False, over=over)
-        members.setdefault((own, run.is_limit), []).append(run)
+        method = recipe_hash(run.recipe, seed=False, over=over)
+        members.setdefault((method, run.is_limit), []).append(run)
     left_out: dict[str, str] = {}
     alike = []
     for group in members.values():
@@ -158,10 +158,10 @@ def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
     firsts = [group[0] for group in groups]
     names = [{run.recipe.name for run in group} for group in groups]
     unnamed = Recipe.model_fields["name"].default
-    shared = len(names) > 1 and all(own == names[0] for own in names)
+    shared = len(names) > 1 and all(of_group == names[0] for of_group in names)
     plain = [
-        run.recipe.name if len(own) == 1 and own != {unnamed} and not shared else _kind(run)
-        for run, own in zip(firsts, names, strict=True)
+        run.recipe.name if len(of_group) == 1 and of_group != {unnamed} and not shared else _kind(run)
+        for run, of_group in zip(firsts, names, strict=True)
     ]
     labels = list(plain)
     for base in dict.fromkeys(plain):
@@ -185,11 +185,11 @@ def _telling_parts(recipes: Sequence[Recipe]) -> list[list[str]]:
     keys = differing_keys(recipes)
     keys.sort(key=lambda key: (key.startswith("data."), not key.startswith("loss.")))
     telling: list[str] = []
-    parts = 1
+    before = 1
     for key in keys:
-        found = len({tuple(json.dumps(flat.get(k)) for k in (*telling, key)) for flat in flats})
-        if found > parts:
-            telling, parts = [*telling, key], found
+        distinguished = len({tuple(json.dumps(flat.get(k)) for k in (*telling, key)) for flat in flats})
+        if distinguished > before:
+            telling, before = [*telling, key], distinguished
     return [[_words(key, flat[key]) for key in telling if key in flat] for flat in flats]
 
 

@@ -72,8 +72,8 @@ def find_kept_epoch(run: Run, recipe: Recipe) -> KeptEpoch:
 
 def kept_epoch_of(info: Mapping[str, Any]) -> KeptEpoch | None:
     """Return the kept epoch that ``run.json`` tells; ``None`` for a run that was made of other scores."""
-    found = info.get("kept_epoch")
+    content = info.get("kept_epoch")
     try:
-        return None if found is None else KeptEpoch(**found)
+        return None if content is None else KeptEpoch(**content)
     except TypeError as error:
         raise RunError(f"kept_epoch of run.json cannot be read: {error}") from error

@@ -249,9 +249,9 @@ class Run:
         head = self.head if head is None else head
         parts = [name for name in (part, f"{part}_further") if name == part or self.has_scores(name)]
         rows = [self.load_scores(name, head) for name in parts]
-        known = [(self.facts(name), len(target)) for name, (_, target) in zip(parts, rows, strict=True)]
+        facts = [(self.facts(name), len(target)) for name, (_, target) in zip(parts, rows, strict=True)]
         scores, target = (torch.cat(columns) for columns in zip(*rows, strict=True))
-        return scores, target, RowFacts.joined(known)
+        return scores, target, RowFacts.joined(facts)
 
     def scored(self, part: str) -> tuple[Tensor, Tensor]:
         """Return the mapped scores (n, c) of the head to predict from, and the targets (n,) of a part."""

@@ -67,19 +67,20 @@ def complete_map(
     """
     training = PriorRecord.training(counts)
     adjust = recipe.adjust
-    own = priors_of_rows(target, training) if len(target) else training
+    rows_priors = priors_of_rows(target, training) if len(target) else training
     note = f"fitted on {len(target):,} {rows}"
-    if not own.same_as(training):
-        note += f", which have {own.words() if own.name != 'given' else 'class shares of their own'}"
+    if not rows_priors.same_as(training):
+        shares = rows_priors.words() if rows_priors.name != "given" else "class shares of their own"
+        note += f", which have {shares}"
     if start.contains is None:
-        found = _identified(recipe, start, scores, target, training, own, note)
-        if found.contains is None or adjust.tau is None:
-            return found
-        return _with_tau(recipe, found, scores, target, training, note)
+        fitted = _identified(recipe, start, scores, target, training, rows_priors, note)
+        if fitted.contains is None or adjust.tau is None:
+            return fitted
+        return _with_tau(recipe, fitted, scores, target, training, note)
     if "fit" == adjust.temperature == adjust.tau:
         return _fitted_together(start, scores, target, training, note)
     if adjust.temperature == "fit" or adjust.tau == "cross_fit":
-        offset = own.log_priors - start.contains.log_priors
+        offset = rows_priors.log_priors - start.contains.log_priors
         temperature = fit_temperature(start(scores), target, offset=offset)
         start = start.with_temperature(temperature).noted(f"temperature {temperature:.4g}, {note}")
     elif adjust.temperature is not None:
@@ -93,7 +94,7 @@ def _identified(
     scores: Tensor,
     target: Tensor,
     training: PriorRecord,
-    own: PriorRecord,
+    rows_priors: PriorRecord,
     note: str,
 ) -> ScoreMap:
     """Fit temperature and prior exponent of scores with unknown priors, unless numbers are given."""
@@ -108,7 +109,7 @@ def _identified(
         )
     try:
         fit_map = _fit_with_shifts if fits_class_shifts(recipe) else _fit_two_numbers
-        return fit_map(start, scores, target, training, own, note)
+        return fit_map(start, scores, target, training, rows_priors, note)
     except ValueError as error:
         warnings.warn(
             f"the scores stay without a meaning, since no temperature can be fitted: {error}",
@@ -122,13 +123,20 @@ _SMOOTHED = ", none of which is mistaken, with smoothed targets"
 
 
 def _fit_two_numbers(
-    start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, own: PriorRecord, note: str
+    start: ScoreMap,
+    scores: Tensor,
+    target: Tensor,
+    training: PriorRecord,
+    rows_priors: PriorRecord,
+    note: str,
 ) -> ScoreMap:
-    fit = fit_temperature_and_prior(start(scores), target, priors=training.priors, rows_priors=own.priors)
+    fit = fit_temperature_and_prior(
+        start(scores), target, priors=training.priors, rows_priors=rows_priors.priors
+    )
     exponent = _exponent_words(fit.exponent, training)
-    found = f"temperature {fit.temperature:.4g} and prior exponent {exponent}, {note}"
-    found += _SMOOTHED * fit.smoothed
-    return start.identified(training, temperature=fit.temperature, exponent=fit.exponent).noted(found)
+    words = f"temperature {fit.temperature:.4g} and prior exponent {exponent}, {note}"
+    words += _SMOOTHED * fit.smoothed
+    return start.identified(training, temperature=fit.temperature, exponent=fit.exponent).noted(words)
 
 
 def _exponent_words(exponent: float, training: PriorRecord) -> str:
@@ -137,15 +145,20 @@ def _exponent_words(exponent: float, training: PriorRecord) -> str:
 
 
 def _fit_with_shifts(
-    start: ScoreMap, scores: Tensor, target: Tensor, training: PriorRecord, own: PriorRecord, note: str
+    start: ScoreMap,
+    scores: Tensor,
+    target: Tensor,
+    training: PriorRecord,
+    rows_priors: PriorRecord,
+    note: str,
 ) -> ScoreMap:
-    fit = fit_class_shifts(start(scores), target, priors=training.priors, rows_priors=own.priors)
+    fit = fit_class_shifts(start(scores), target, priors=training.priors, rows_priors=rows_priors.priors)
     exponent = _exponent_words(fit.exponent, training)
-    found = f"temperature {fit.temperature:.4g}, prior exponent {exponent} and a shift for each class"
-    found += f" (from {float(fit.shifts.min()):.2g} to {float(fit.shifts.max()):.2g}), {note}"
-    found += _SMOOTHED * fit.smoothed
+    words = f"temperature {fit.temperature:.4g}, prior exponent {exponent} and a shift for each class"
+    words += f" (from {float(fit.shifts.min()):.2g} to {float(fit.shifts.max()):.2g}), {note}"
+    words += _SMOOTHED * fit.smoothed
     numbers = {"temperature": fit.temperature, "exponent": fit.exponent, "shifts": fit.shifts}
-    return start.identified(training, **numbers).noted(found)
+    return start.identified(training, **numbers).noted(words)
 
 
 def _fitted_together(
@@ -155,8 +168,8 @@ def _fitted_together(
     assert start.contains is not None
     offset = training.log_priors - start.contains.log_priors
     fit = fit_temperature_and_tau(start(scores), target, source_priors=training.priors, offset=offset)
-    found = start.with_temperature(fit.temperature).under(training.to_power(1 - fit.tau))
-    return found.noted(f"temperature {fit.temperature:.4g} and tau {fit.tau:.4g}, {note}")
+    fitted = start.with_temperature(fit.temperature).under(training.to_power(1 - fit.tau))
+    return fitted.noted(f"temperature {fit.temperature:.4g} and tau {fit.tau:.4g}, {note}")
 
 
 def _with_tau(
@@ -173,14 +186,14 @@ def _with_tau(
 
 def metric_of(name: str, scores: Tensor, target: Tensor) -> float:
     """Compute a metric for choosing epochs (top5, macro_average5, ...) from mapped scores (n, c)."""
-    found = re.fullmatch(r"(macro_)?(top|average)([\d.]+)", name)
-    if found is None:
+    match = re.fullmatch(r"(macro_)?(top|average)([\d.]+)", name)
+    if match is None:
         raise ValueError(f"name must be one of the validation rows, such as top5 or average5, got {name!r}")
-    if found[2] == "top":
-        inside = scores.topk(int(found[3]), dim=1).indices == target[:, None]
+    if match[2] == "top":
+        inside = scores.topk(int(match[3]), dim=1).indices == target[:, None]
         hits = inside.any(1)
     else:
-        sets = AverageK(float(found[3])).calibrate(scores)(scores)
+        sets = AverageK(float(match[3])).calibrate(scores)(scores)
         hits = sets.gather(1, target[:, None]).squeeze(1)
-    average = "micro" if found[1] is None else "macro"
+    average = "micro" if match[1] is None else "macro"
     return float(average_rows(hits, target, num_classes=scores.shape[1], average=average))

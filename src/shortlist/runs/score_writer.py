@@ -40,9 +40,9 @@ class ScoreWriter:
             self._lay_out(scores)
         places = self._places(self._room)
         self._write(places["target"][0] + 8 * self._done, target.long())
-        for head, found in scores.items():
+        for head, of_head in scores.items():
             name = f"{head}.scores"
-            self._write(places[name][0] + 4 * self._classes[name] * self._done, found.float())
+            self._write(places[name][0] + 4 * self._classes[name] * self._done, of_head.float())
         self._done += len(target)
 
     def finish(self) -> None:
@@ -64,8 +64,8 @@ class ScoreWriter:
 
     def _lay_out(self, scores: Mapping[str, Tensor]) -> None:
         """Fix the places of all tensors, from the first rows."""
-        for head, found in scores.items():
-            self._classes[f"{head}.scores"] = found.shape[1]
+        for head, of_head in scores.items():
+            self._classes[f"{head}.scores"] = of_head.shape[1]
             for name, vector in zip(("norms", "offsets"), self._norms.get(head) or (), strict=False):
                 self._vectors[f"{head}.{name}"] = vector.float()
         self._start = len(self._header(self._room))
@@ -78,11 +78,11 @@ class ScoreWriter:
 
     def _places(self, rows: int) -> dict[str, tuple[int, int]]:
         """Return where each tensor begins and ends, counted from the end of the header."""
-        found, end = {}, 0
+        places, end = {}, 0
         for name, shape in self._shapes(rows).items():
             start, end = end, end + (8 if name == "target" else 4) * torch.Size(shape).numel()
-            found[name] = (start, end)
-        return found
+            places[name] = (start, end)
+        return places
 
     def _header(self, rows: int) -> bytes:
         """Return the header of a file with so many rows, filled up with blanks to its length with all."""

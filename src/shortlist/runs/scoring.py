@@ -191,13 +191,13 @@ def _calibrate(run: Run, recipe: Recipe, network: nn.Module | None) -> _Calibrat
     """Fit and calibrate on the validation scores of a run; nothing is written."""
     wanted = recipe.adjust.predict_from
     if wanted == "choose":
-        found = {head: _map_of_head(run, recipe, head, network) for head in run.declared}
+        maps = {head: _map_of_head(run, recipe, head, network) for head in run.declared}
         metrics = {}
-        for name, score_map in found.items():
+        for name, score_map in maps.items():
             scores, target = run.load_scores("val", name)
             metrics[name] = metric_of(recipe.selection.metric, score_map(scores), target)
         head = max(metrics, key=metrics.__getitem__)
-        score_map = found[head]
+        score_map = maps[head]
     else:
         head, score_map = wanted, _map_of_head(run, recipe, wanted, network)
     scores, target = run.load_scores(run.calibration_part, head)
@@ -238,8 +238,8 @@ def _map_of_head(run: Run, recipe: Recipe, head: str, network: nn.Module | None)
         scores, target = fold_scores(run, recipe, head, network=network)
         return complete_map(recipe, start, scores, target, counts, rows="training rows, held out in folds")
     scores, target = run.load_scores("val", head)
-    found = complete_map(recipe, start, scores, target, counts, rows="validation rows")
-    return found if start.note in found.note else found.noted(f"{start.note}; {found.note}")
+    fitted = complete_map(recipe, start, scores, target, counts, rows="validation rows")
+    return fitted if start.note in fitted.note else fitted.noted(f"{start.note}; {fitted.note}")
 
 
 def evaluate_run(run: Run, part: str = "test") -> Results:
@@ -290,7 +290,7 @@ def with_label_sets(run: Run, recipe: Recipe, part: str, results: Results) -> Re
 def _promises(results: Results | None) -> dict[str, Promise]:
     """Return the promises of predictors with their measured coverage, by name."""
     sets = {} if results is None else results.sets
-    return {name: found.promise for name, found in sets.items() if found.promise is not None}
+    return {name: measured.promise for name, measured in sets.items() if measured.promise is not None}
 
 
 def _note_choice(predictors: Mapping[str, SetPredictor]) -> None:
