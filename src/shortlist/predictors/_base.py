@@ -127,14 +127,14 @@ class SetPredictor(Calibrated):
         weights, name = place_weights(place, class_table)
         check_priors("priors", priors, num_classes=len(weights))
         placed = copy.deepcopy(self)
-        placed._move(weights, place_offset(weights, priors.cpu()), name)
-        return placed.to(self._place.device)
+        placed._make_for_place(weights, place_offset(weights, priors.cpu()), name)
+        return placed.to(self._device_mark.device)
 
-    def _move(self, weights: Tensor, offset: Tensor, name: str) -> None:
+    def _make_for_place(self, weights: Tensor, offset: Tensor, name: str) -> None:
         """Make this a predictor of a place, not calibrated."""
         self.place, self.shift, self.place_name = weights, offset, name
         self._made_for = len(weights)
-        self._settle()
+        self._adapt_to_place()
         self.reset()
 
     def _check_takes_place(self) -> None:
@@ -150,8 +150,8 @@ class SetPredictor(Calibrated):
                 "the scores contain to at(place, priors=...)"
             )
 
-    def _settle(self) -> None:
-        """Do what else is to be done once the place is known."""
+    def _adapt_to_place(self) -> None:
+        """Set and check what depends on the place, once it is known."""
 
     @property
     def place_classes(self) -> int | None:
@@ -351,7 +351,7 @@ class SetPredictor(Calibrated):
     def _tensors(self, scores: Any, target: Any) -> tuple[Tensor, Tensor | None]:
         """Return tensors for arrays and lists, on the device of the predictor; others as they are."""
         refuse_vmap(type(self).__name__, scores)
-        device = self._place.device
+        device = self._device_mark.device
         return tensor_of(scores, device=device, name="scores"), classes_of(target, device=device)
 
     def checked(self, scores: Any) -> Tensor:

@@ -21,7 +21,7 @@ from shortlist.predictors.accumulator import (
 )
 
 C = TypeVar("C", bound="Calibrated")
-_PENDING = "pending."  # before the names of rows that are not yet finished, in a state
+_PENDING = "pending."  # begins the names of unfinished rows in a state dict
 _BUFFERS_OF = {"weights": "priors", "shift": "scores_priors"}  # arguments that buffers are made of
 
 
@@ -37,23 +37,23 @@ class Calibrated(KeepsPrecision, ABC):
     report_kind: ClassVar[type[Report]] = CalibrationReport
     # arguments that recipes cannot give and files do not keep among the options
     from_code: ClassVar[frozenset[str]] = frozenset()
-    # by argument, what may stand there by a name with options of its own
+    # by argument that takes a part by its name, such as a conformity score: the registry of these parts
     parts: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
-    _place: Tensor
+    _device_mark: Tensor
     report: Any
 
     def __init__(self, num_classes: int = 0) -> None:
         super().__init__()
         self._made_for = num_classes  # classes, 0 for any number
-        self.register_buffer("_place", torch.empty(0), persistent=False)  # it is on the device
+        self.register_buffer("_device_mark", torch.empty(0), persistent=False)  # moves with the module
         for name in self.calibrated_buffers:
             self.register_buffer(name, None)
         self.reset()
 
     @abstractmethod
     def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
-        """Return an empty accumulator of calibration rows, of which there are at most so many if it is known.
+        """Return an empty accumulator of calibration rows, of at most ``max_rows`` if their number is known.
 
         It sets the buffers of ``calibrated_buffers``.
         """
@@ -139,7 +139,7 @@ class Calibrated(KeepsPrecision, ABC):
 
     @contextmanager
     def _anew(self) -> Iterator[None]:
-        """Drop the calibration for a new one, and its rows if that fails: a later one must not find them."""
+        """Start a new calibration; if it fails, drop its rows, so that a later one does not find them."""
         self.reset()
         try:
             yield
@@ -191,7 +191,9 @@ class Calibrated(KeepsPrecision, ABC):
         facts = {name: state_dict.pop(prefix + name, None) for name in ("calibrated", "num_classes")}
         for name in self._buffers:  # they take the shape and type that they were calibrated with
             if state_dict.get(prefix + name) is not None:
-                self._buffers[name] = torch.empty_like(state_dict[prefix + name], device=self._place.device)
+                self._buffers[name] = torch.empty_like(
+                    state_dict[prefix + name], device=self._device_mark.device
+                )
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, *args, **kwargs
         )

@@ -12,7 +12,7 @@ T = TypeVar("T")
 R = TypeVar("R", bound="Report")
 State = dict[str, Tensor]
 
-_FIRST = 1024
+_FIRST = 1024  # rows that a new column has room for
 
 
 class CalibrationWarning(UserWarning):
@@ -88,7 +88,7 @@ class Accumulator(ABC, Generic[T]):
     """Calibration rows, or what is kept of them, until they give a result.
 
     The result must not depend, to the last bit, on the order of the rows, their batches, or how parts were
-    merged. An accumulator that cannot do one of these four things cannot be created.
+    merged. All four methods are abstract: an accumulator that lacks one of them cannot be created.
     """
 
     @abstractmethod

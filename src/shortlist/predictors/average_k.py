@@ -144,7 +144,7 @@ class AverageK(SetPredictor):
             return Rows(self._finished_at_place)
         return LargestValues(partial(self._needed, max_rows), self._finished)
 
-    def _settle(self) -> None:
+    def _adapt_to_place(self) -> None:
         check_size_at_place(self.k, self.place_classes)
         self.bounds.check_classes(self.place_classes or 0)
         self.needs_target = True

@@ -172,7 +172,7 @@ class Conformal(SetPredictor):
                 f"rule must be 'marginal' for at(), which sets the rule of a place, got {rule!r}"
             )
 
-    def _settle(self) -> None:
+    def _adapt_to_place(self) -> None:
         assert self.place is not None
         self.bounds.check_classes(self.place_classes or 0)
         self.rule = Macro(importance=self.place)

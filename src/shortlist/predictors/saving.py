@@ -69,7 +69,7 @@ def make(
             options[argument] = torch.full_like(state[buffer], 1 / len(state[buffer]))
     predictor = PREDICTORS[name](**options)
     if "place" in state:
-        predictor._move(state["place"], state["shift"], place)
+        predictor._make_for_place(state["place"], state["shift"], place)
     return predictor
 
 

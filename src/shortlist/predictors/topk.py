@@ -81,5 +81,5 @@ class TopK(UncalibratedPredictor):
         indices = largest(ranked, self.k)[1]
         return self._only_there(torch.zeros_like(scores, dtype=torch.bool).scatter(1, indices, True))
 
-    def _settle(self) -> None:
+    def _adapt_to_place(self) -> None:
         check_size_at_place(self.k, self.place_classes)
