@@ -6,7 +6,6 @@ from shortlist.metrics.bootstrap import Columns, resample_each
 from shortlist.metrics.calibration import (
     Activation,
     CalibrationSums,
-    brier_of_rows,
     brier_score,
     calibration_error,
     calibration_sums,
@@ -70,7 +69,14 @@ from shortlist.metrics.results import (
     ScoreResults,
     SetResults,
 )
-from shortlist.metrics.rows import RowMeasurer, RowNumbers, block_rows, measure_rows, row_numbers
+from shortlist.metrics.rows import (
+    RowMeasurer,
+    RowNumbers,
+    block_rows,
+    measure_rows,
+    probability_numbers,
+    row_numbers,
+)
 from shortlist.metrics.sets import (
     SetSums,
     set_coverage,

@@ -233,22 +233,21 @@ def _probabilities(
     scores: Tensor, target: Tensor, ranks: Ranks, activation: Activation, ties: Ties, shown: Tensor | None
 ) -> dict[str, Tensor]:
     """Return the numbers for calibration and likelihood; NaN where there are no probabilities."""
-    numbers = _of_probabilities(scores, target, activation)
+    numbers = probability_numbers(scores, target, activation)
     score_nll = {"score_nll": numbers["nll"]}
     if shown is None:
         unknown = torch.full((len(target),), torch.nan, dtype=torch.float64)
         return score_nll | dict.fromkeys(numbers, unknown) | {"right": torch.zeros_like(unknown)}
     if shown is not scores:
         ranks = true_ranks(shown, target, ties=ties)
-        numbers = _of_probabilities(shown, target, activation)
+        numbers = probability_numbers(shown, target, activation)
     return score_nll | numbers | {"right": topk_hits(ranks, [1], ties=ties)[:, 0].double()}
 
 
-def _of_probabilities(scores: Tensor, target: Tensor, activation: Activation) -> dict[str, Tensor]:
-    """Return confidence, minus the log-probability of the true class and Brier score, float64 (n,) each.
-
-    NaN where there is none.
-    """
+def probability_numbers(
+    scores: Tensor, target: Tensor, activation: Activation = "softmax"
+) -> dict[str, Tensor]:
+    """Return ``confidence``, ``nll`` and ``brier`` of :class:`RowNumbers`, float64 (n,); NaN if unknown."""
     true = scores.gather(1, target[:, None])[:, 0]
     numbers = {"brier": brier_of_rows(scores, target, activation=activation)}
     if activation == "softmax":

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from shortlist.metrics import brier_of_rows, true_ranks
+from shortlist.metrics import probability_numbers, true_ranks
 from shortlist.model import Model
 from shortlist.ops import largest
 from shortlist.passes.at_place import PlaceLists
@@ -95,14 +95,10 @@ def _shown(model: Model, scores: Tensor, target: Tensor, index: Tensor) -> Colum
     if shown is scores or _shows_scores(model, scores.shape[1]):
         return {}
     shown = shown.to(scores.device)
-    total, top = shown.logsumexp(1), shown.amax(1)
-    true = shown.gather(1, index)[:, 0]
-    right = (shown >= true[:, None]).sum(1) == 1
-    return {
-        "shown_confidence": (top - total).exp(),
-        "shown_nll": total - true,
-        "shown_brier": brier_of_rows(shown, index[:, 0]).float(),
-        "shown_right": right.long(),
+    numbers = probability_numbers(shown, index[:, 0])
+    right = (shown >= shown.gather(1, index)).sum(1) == 1
+    return {f"shown_{name}": values.float() for name, values in numbers.items()} | {
+        "shown_right": right.long()
     }
 
 
