@@ -121,9 +121,7 @@ def test_evaluation_at_a_place(finished, tmp_path):
     assert found["lists"]["common"]["size"] == expected.common.size
     code, out, _ = shortlist("evaluate", run.path, "--place", tmp_path / "meadow.csv", "--coverage", 0.7)
     assert (
-        code == 0
-        and "70.0 % at meadow (3 classes)" in out
-        and "1 names are no class of the model: yeti" in out
+        code == 0 and "70.0 % at meadow (3 classes)" in out and "1 name is no class of the model: yeti" in out
     )
 
 
