@@ -3,9 +3,11 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from shortlist._text import flatten
+from shortlist.losses import LOSSES
 from shortlist.papers.published import PublishedNumber, PublishedTable, load_published
 from shortlist.predictors import AverageK
 
@@ -24,6 +26,30 @@ _PLAIN: dict[str, Any] = {
     "data.long_tail": None,
     "data.noise": 0.0,
 }
+# what a paper does unless its table says otherwise; anything else is a departure
+_USUAL: dict[str, Any] = {
+    "adjust.predict_from": ["set", None],
+    "adjust.normalized_offset": ["scaled", None],
+    "adjust.class_shifts": None,
+    "anneal": [{}, None],
+    "head.name": ["auto", None],
+    "head.scale": [1.0, None],
+    "head.learn_scale": [False, None],
+}
+# options of losses that change no method: what the run gives to the loss, what is done about classes without
+# training rows, and the steepness, which papers tune where they name none; k has a rule of its own
+_HARMLESS = frozenset(
+    {"k", "class_counts", "estimates", "zero_counts", "generator", "noise", "margins", "steepness"}
+)
+# options of losses that count only where other options have these values
+_NETWORKS = {"loss.method": ["splitter", "bitonic", "odd_even"]}
+_COUNTS_WHERE: dict[tuple[str, str], Mapping[str, Any]] = {
+    ("ranked_topk", "comparator"): _NETWORKS,
+    ("ranked_topk", "wiring"): _NETWORKS,
+    ("ranked_topk", "art_lambda"): {**_NETWORKS, "loss.comparator": "logistic_phi"},
+}
+# options of losses whose default is not that of the publication
+_PUBLISHED_OPTIONS: dict[tuple[str, str], Any] = {("smooth_topk", "temperature"): 1.0}
 # values that a recipe which leaves an option of its data set out has
 _DEFAULTS = {"data.profile": "exp", "data.rho": 100.0}
 
@@ -106,16 +132,34 @@ def _of_table(
             if not all(_agrees(_lookup(flat, key), value) for key, value in asked.items()):
                 continue
             setting = {**table.setting, **column.setting, **row.setting}
-            departures = _departures(flat, setting)
+            unsaid = {key: value for key, value in _unsaid(flat).items() if key not in {*asked, *setting}}
+            departures = _departures(flat, setting | unsaid)
             for number in numbers:
                 name = _own_name(recipe, number.metric)
                 if name is None:
                     continue
                 more = [] if "loss.k" in asked or "loss.k" in setting else _other_k(flat, number.metric)
+                more += [] if "selection.metric" in setting else _other_selection(flat, number.metric)
                 remarks = [number.remark] if number.remark else []
                 every = (*departures, *more, *remarks)
                 values.append(PublishedValue(table, row.method, column.name, number, name, every))
     return values
+
+
+def _unsaid(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a publication did where its table says nothing: usual settings, options of its loss."""
+    name = flat.get("loss.name")
+    if name not in LOSSES:
+        return _USUAL
+    options = {}
+    for option, parameter in signature(LOSSES[name]).parameters.items():
+        where = _COUNTS_WHERE.get((name, option), {})
+        counts = all(_agrees(flat.get(key), value) for key, value in where.items())
+        if counts and option not in _HARMLESS and f"loss.{option}" in flat:
+            default = parameter.default
+            published = list(default) if isinstance(default, tuple) else default
+            options[f"loss.{option}"] = _PUBLISHED_OPTIONS.get((name, option), published)
+    return _USUAL | options
 
 
 def _nearest(values: Sequence[PublishedValue]) -> list[PublishedValue]:
@@ -198,6 +242,15 @@ def _own_name(recipe: Mapping[str, Any], metric: str) -> str | None:
         if section["name"] == "average_k" and "k" in section and plain:
             return f"sets.{key}.coverage.{average[2]}"
     return None
+
+
+def _other_selection(flat: Mapping[str, Any], metric: str) -> list[str]:
+    """Note an epoch that was chosen by another metric: papers choose the best for the printed number."""
+    selected = re.fullmatch(r"(?:macro_)?((?:top|average)[\d.]+)", flat.get("selection.metric") or "")
+    printed = re.match(r"((?:top|average)\d+)\.", metric)
+    if selected is None or printed is None or selected[1] == printed[1]:
+        return []
+    return [f"selection.metric {selected[0]}, there {printed[1]}"]
 
 
 def _other_k(flat: Mapping[str, Any], metric: str) -> list[str]:
