@@ -10,6 +10,9 @@ import torch
 from filelock import FileLock
 from hypothesis import settings
 
+from tests.postgres import location, postgres
+
+__all__ = ["location", "postgres"]  # fixtures
 GOLDEN = Path(__file__).parent / "golden"
 
 # on the small tensors of the tests a second thread only waits; processes that tests start follow

@@ -189,7 +189,7 @@ def test_each_manifest_is_read_in_one_place():
         "index.manifest",
         "predictors._sealed_rule",
         "datasets.embeddings",
-        "feedback.store",
+        "feedback._sqlite",
         "passes.reading",
         "releases.releases",
     }

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-import sqlite3
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +21,7 @@ from shortlist.feedback.export import write_photos, write_votes
 from shortlist.feedback.review import review_queue
 from shortlist.feedback.store import answers_by_item, read_events, stats_of
 from shortlist.feedback.votes import Vote, collect_votes
+from tests.postgres import everything_in, execute
 from tests.serve.parts import png
 
 PHOTOS = [png(number, (8, 8)) for number in range(5)]
@@ -34,12 +35,12 @@ def event(number: int = 0, verb: str = "confirm", label: str | None = None, **mo
 
 
 @pytest.fixture
-def store(tmp_path):
-    with FeedbackStore(tmp_path / "store") as opened:
+def store(location):
+    with FeedbackStore(location) as opened:
         yield opened
 
 
-def test_what_is_recorded_is_read_back(tmp_path):
+def test_what_is_recorded_is_read_back(location):
     said = event(
         person="Zoë ☘",
         label='Quercus pétraea, "x"\n',
@@ -51,16 +52,17 @@ def test_what_is_recorded_is_read_back(tmp_path):
         audit=True,
         about={"organ": "leaf", "note": "näh"},
     )
-    with FeedbackStore(tmp_path / "store") as store:
+    with FeedbackStore(location) as store:
         assert store.add(said, [PHOTOS[0]]) == Kept(1, new=True)
-        copy = store.copy_of(IMAGES[0])
-        assert copy is not None and copy.read_bytes() == PHOTOS[0]
-    (found,) = read_events(tmp_path / "store")
-    assert found.content() == said.content() and found.time.endswith("+00:00")
-    assert {path.name for path in (tmp_path / "store").iterdir()} == {
-        *("feedback.json", "events.sqlite", "images", "incoming", "reserve", ".lock"),
-    }
-    assert examine_store(tmp_path / "store") == []
+        assert store.copy_of(IMAGES[0]) == PHOTOS[0]
+    (read,) = read_events(location)
+    assert read.content() == said.content() and read.time.endswith("+00:00")
+    assert (read.person, read.label, read.audit) == (said.person, said.label, True)
+    if isinstance(location, Path):
+        assert {path.name for path in location.iterdir()} == {
+            *("feedback.json", "events.sqlite", "images", "incoming", "reserve", ".lock"),
+        }
+    assert examine_store(location) == []
 
 
 def test_a_request_is_recorded_once_and_refused_with_another_content(store):
@@ -96,58 +98,54 @@ def test_one_event_that_is_refused_does_not_stop_the_others(store):
     assert [future.result().number for future in futures[1:]] == [2, 3]
 
 
-def all_bytes(folder) -> bytes:
-    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-
-
-def test_a_deleted_person_leaves_no_trace_but_the_record_of_the_deletion(tmp_path):
-    folder = tmp_path / "store"
-    with FeedbackStore(folder) as store:
+def test_a_deleted_person_leaves_no_trace_but_the_record_of_the_deletion(location):
+    with FeedbackStore(location) as store:
         for number in range(300):
             store.add(event(number, person=f"person-{number % 3}-secret", label=f"label-{number % 3}"))
         store.add(event(300, person="person-1-secret", images=(IMAGES[1],), consent=True), [PHOTOS[1]])
         store.add(event(301, person="person-1-secret", images=(IMAGES[2],), consent=True), [PHOTOS[2]])
         store.add(event(302, person="person-2-secret", images=(IMAGES[2],), consent=True), [PHOTOS[2]])
-        assert b"person-1-secret" in all_bytes(folder)
+        assert b"person-1-secret" in everything_in(location)
         # the other photo was given by another person too
         assert store.erase_person("person-1-secret") == (102, 1, False)
-        assert b"person-1-secret" not in all_bytes(folder) and IMAGES[1].encode() not in all_bytes(folder)
+        assert b"person-1-secret" not in everything_in(location) and IMAGES[1].encode() not in everything_in(
+            location
+        )
         assert store.copy_of(IMAGES[1]) is None and store.copy_of(IMAGES[2]) is not None
         assert store.erase_person("person-1-secret") == (0, 0, False)
         assert store.add(event(300, person="person-1-secret", images=(IMAGES[1],))) == Kept(301, new=False)
         assert {one.person for one in store.events()} == {"person-0-secret", "person-2-secret"}
-    stats = stats_of(folder)
+    stats = stats_of(location)
     assert (stats["events"], stats["erased_events"], stats["deletions"]) == (201, 102, 2)
-    assert examine_store(folder) == []
+    assert examine_store(location) == []
 
 
-def test_a_deleted_image_takes_its_copy_and_the_answers_about_it(tmp_path):
-    folder = tmp_path / "store"
-    with FeedbackStore(folder) as store:
+def test_a_deleted_image_takes_its_copy_and_the_answers_about_it(location):
+    with FeedbackStore(location) as store:
         store.add(event(0, consent=True), [PHOTOS[0]])
         store.add(event(1, person="p2"))
         store.add(event(2, images=(IMAGES[1],)))
         assert store.erase_image(IMAGES[0]) == (2, 1, False)
         assert [one.images for one in store.events()] == [(IMAGES[1],)]
-        assert IMAGES[0].encode() not in all_bytes(folder)
-    assert examine_store(folder) == []
+        assert IMAGES[0].encode() not in everything_in(location)
+    assert examine_store(location) == []
 
 
-def test_a_deletion_leaves_the_copy_of_an_answer_that_is_on_its_way(tmp_path, monkeypatch):
-    folder = tmp_path / "store"
-    with FeedbackStore(folder) as store:
+def test_a_deletion_leaves_the_copy_of_an_answer_that_is_on_its_way(location, monkeypatch):
+    with FeedbackStore(location) as store:
         store.add(event(0, person="leaves", images=(IMAGES[1],), consent=True), [PHOTOS[1]])
-        take = Copies.take
+        kind = type(store._writer.copies)
+        take = kind.take
 
         def take_and_wait_for_a_deletion(copies, image, content):
             taken = take(copies, image, content)
             assert store.erase_person("leaves") == (1, 1, False)
             return taken
 
-        monkeypatch.setattr(Copies, "take", take_and_wait_for_a_deletion)
+        monkeypatch.setattr(kind, "take", take_and_wait_for_a_deletion)
         assert store.add(event(1, images=(IMAGES[0],), consent=True), [PHOTOS[0]]).new
-        assert store.copy_of(IMAGES[0]).read_bytes() == PHOTOS[0] and store.copy_of(IMAGES[1]) is None
-    assert examine_store(folder) == []
+        assert store.copy_of(IMAGES[0]) == PHOTOS[0] and store.copy_of(IMAGES[1]) is None
+    assert examine_store(location) == []
 
 
 def test_a_deletion_finds_a_copy_that_could_not_be_moved_to_its_place(tmp_path, monkeypatch):
@@ -159,9 +157,9 @@ def test_a_deletion_finds_a_copy_that_could_not_be_moved_to_its_place(tmp_path, 
 
         monkeypatch.setattr(Copies, "move", fail)
         store.add(event(0, person="leaves", consent=True), [PHOTOS[0]])
-        assert PHOTOS[0] in all_bytes(folder)
+        assert PHOTOS[0] in everything_in(folder)
         assert store.erase_person("leaves") == (1, 1, False)
-        assert PHOTOS[0] not in all_bytes(folder)
+        assert PHOTOS[0] not in everything_in(folder)
 
 
 @pytest.mark.errors
@@ -195,12 +193,13 @@ def test_bad_events_and_stores_are_refused_by_name(tmp_path, store):
 
 
 @pytest.mark.errors
-def test_a_full_store_refuses_and_goes_on_reading(tmp_path):
-    with FeedbackStore(tmp_path / "store", max_bytes=100_000) as store:
+def test_a_full_store_refuses_and_goes_on_reading(location):
+    most = 100_000 if isinstance(location, Path) else 300_000  # empty tables of PostgreSQL have pages
+    with FeedbackStore(location, max_bytes=most) as store:
         store.add(event(0))
         with pytest.raises(FullError, match="is full"):
             for number in range(1000):
-                store.add(event(number + 1, about={"note": "x" * 2000}))
+                store.add(event(number + 1, about={"note": random.Random(number).randbytes(1000).hex()}))
         assert 1 < len(list(store.events())) < 100
 
 
@@ -218,21 +217,21 @@ def test_a_full_store_refuses_and_goes_on_reading(tmp_path):
         "UPDATE events SET item = 'o9' WHERE number = 2",
     ],
 )
-def test_rows_that_were_changed_or_lost_are_noticed(tmp_path, change):
-    with FeedbackStore(tmp_path / "store") as store:
+def test_rows_that_were_changed_or_lost_are_noticed(location, change):
+    with FeedbackStore(location) as store:
         for number in range(3):
             store.add(event(number))
-    opened = sqlite3.connect(tmp_path / "store" / "events.sqlite")
-    opened.execute(change)
-    opened.commit()
-    opened.close()
-    with pytest.raises(FeedbackError, match=r"events.sqlite is damaged"):
-        list(read_events(tmp_path / "store"))
-    if "contents" not in change:
-        with pytest.raises(FeedbackError, match=r"events.sqlite is damaged"):
-            list(answers_by_item(tmp_path / "store"))
-    (found,) = examine_store(tmp_path / "store")
-    assert found.file == "events.sqlite"
+    in_folder = isinstance(location, Path)
+    execute(location, change if in_folder else change.replace("x'00'", "'{}'"))
+    words = r"events.sqlite is damaged" if in_folder else r"postgresql://.* is damaged"
+    if "state" not in change or in_folder:
+        with pytest.raises(FeedbackError, match=words):
+            list(read_events(location))
+        if "contents" not in change:
+            with pytest.raises(FeedbackError, match=words):
+                list(answers_by_item(location))
+        (finding,) = examine_store(location)
+        assert finding.file == ("events.sqlite" if in_folder else "events")
 
 
 def test_an_observation_is_named_by_its_photos_in_any_order():
@@ -240,7 +239,7 @@ def test_an_observation_is_named_by_its_photos_in_any_order():
     assert observation_of((IMAGES[0], IMAGES[1])) == observation_of((IMAGES[1], IMAGES[0]))
 
 
-def test_votes_are_the_last_answers_of_each_person(tmp_path):
+def test_votes_are_the_last_answers_of_each_person(tmp_path, location):
     shown = (Shown("ash", 0.6, True), Shown("oak", 0.4, True))
     said = [
         event(0, consent=True, about={"organ": "leaf", "license": "CC0", "note": "x"}, shown=shown),
@@ -253,10 +252,10 @@ def test_votes_are_the_last_answers_of_each_person(tmp_path):
         event(8, person="p5", verb="none_of_these"),
         event(7, images=(IMAGES[1],), status="novel", shown=shown, consent=True),
     ]
-    with FeedbackStore(tmp_path / "store") as store:
+    with FeedbackStore(location) as store:
         for one in said:
             store.add(one, [PHOTOS[IMAGES.index(one.images[0])]] if one.consent else [])
-    events = list(read_events(tmp_path / "store"))
+    events = list(read_events(location))
     found = collect_votes(events)
     assert [(one.user, one.label, one.author) for one in found.votes] == [
         *(("p1", "oak", "p1"), ("p2", "oak", "p1"), ("p4", "!not_this_kind", "p1")),
@@ -275,20 +274,22 @@ def test_votes_are_the_last_answers_of_each_person(tmp_path):
     assert [(one.item, one.label) for one in more.votes if one.user == MACHINE] == [
         *((IMAGES[0], "ash"), (IMAGES[1], "ash")),
     ]
-    write_photos(tmp_path / "photos.csv", found.photos, tmp_path / "store")
+    write_photos(tmp_path / "photos.csv", found.photos, location)
     lines = (tmp_path / "photos.csv").read_text().splitlines()
-    place = tmp_path / "store" / "images" / IMAGES[0][:2] / IMAGES[0]
+    folder = location / "images" if isinstance(location, Path) else tmp_path / "photos-files"
+    place = folder / IMAGES[0][:2] / IMAGES[0]
+    assert place.read_bytes() == PHOTOS[0]
     assert lines[0] == '"path","item","image","organ","author","license","date"' and str(place) in lines[1]
 
 
-def stored(tmp_path, said: list[Event]) -> Path:
-    with FeedbackStore(tmp_path / "store") as store:
-        for one in said:
-            store.add(one)
-    return tmp_path / "store"
+def stored(location, said: list[Event]) -> Path | str:
+    with FeedbackStore(location) as store:
+        for answer in said:
+            store.add(answer)
+    return location
 
 
-def test_none_of_these_of_four_people_counts_against_one_careless_label(tmp_path):
+def test_none_of_these_of_four_people_counts_against_one_careless_label(location):
     """From the answers to the label: four looked and saw none of the list, one took its first class."""
     shown = (Shown("oak", 0.9, True), Shown("ash", 0.1, True))
     said = [event(i, person=f"p{i}", observation="easy") for i in range(5)]
@@ -299,7 +300,7 @@ def test_none_of_these_of_four_people_counts_against_one_careless_label(tmp_path
     found = aggregate_votes(*columns, theta=0.5)
     assert found.items.tolist() == ["easy", "hard"] and found.valid.tolist() == [True, False]
     assert found.votes.tolist() == [5, 5]
-    (waiting,) = review_queue(stored(tmp_path, said), theta=0.5)
+    (waiting,) = review_queue(stored(location, said), theta=0.5)
     assert (waiting.item, waiting.label, waiting.votes, waiting.undecided) == ("hard", "oak", 1, 4)
     # two newcomers' weight for the oak and its list, of which 0.1 is an ash, and four for something else
     assert dict(waiting.candidates) == pytest.approx({"?": 4 / 6, "oak": 1.9 / 6, "ash": 0.1 / 6})
@@ -326,7 +327,7 @@ def test_votes_are_written_in_the_forms_of_other_tools(tmp_path):
         write_votes(tmp_path / "answers.csv", votes, form="peerannot")
 
 
-def test_what_cannot_be_decided_is_reviewed_most_informative_first(tmp_path):
+def test_what_cannot_be_decided_is_reviewed_most_informative_first(location, tmp_path):
     votes = [("split", "a", "oak"), ("split", "b", "ash"), ("lone", "a", "oak")]
     votes += [("sure", user, "elm") for user in "abcdef"]
     said = [
@@ -335,17 +336,17 @@ def test_what_cannot_be_decided_is_reviewed_most_informative_first(tmp_path):
     ]
     shown = (Shown("oak", 0.5, True), Shown("elm", 0.5, True))
     said.append(event(9, "do_not_know", observation="unsure", shown=shown))
-    queue = review_queue(stored(tmp_path, said), rule="majority", theta=2.0)
+    queue = review_queue(stored(location, said), rule="majority", theta=2.0)
     assert [one.item for one in queue] == ["unsure", "split", "lone"]  # "sure" is decided
     # one newcomer's weight for something else, one for the list: 1/2, 1/4, 1/4
     assert queue[0].information == pytest.approx(1.5 * math.log(2)) and queue[0].undecided == 1
     assert queue[0].candidates == (("?", 0.5), ("elm", 0.25), ("oak", 0.25)) and queue[0].label == "elm"
     assert queue[1].information == pytest.approx(math.log(2)) and queue[2].information == 0
-    short = review_queue(tmp_path / "store", rule="majority", theta=2.0, first=1)
+    short = review_queue(location, rule="majority", theta=2.0, first=1)
     assert short == [queue[0], *(one._replace(candidates=()) for one in queue[1:])]
     stored(tmp_path / "other", [event(verb="do_not_know")])
     with pytest.raises(ValueError, match="has no votes to review"):
-        review_queue(tmp_path / "other" / "store")
+        review_queue(tmp_path / "other")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

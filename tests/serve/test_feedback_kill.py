@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shortlist.feedback._database import request_key
+from shortlist.feedback._tables import request_key
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.store import read_events
 from tests.serve.parts import receipt_of

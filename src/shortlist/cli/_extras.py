@@ -5,6 +5,7 @@ EXTRA_OF = {
     "fontTools": "data",
     "matplotlib": "data",
     "pyarrow": "data",
+    "sqlalchemy": "data",
     "lightning": "train",
     "pydantic": "train",
     "tensorboard": "train",
@@ -21,6 +22,7 @@ EXTRA_OF = {
     "fastapi": "serve",
     "python_multipart": "serve",
     "uvicorn": "serve",
+    "psycopg": "postgres",
     "ray": "scale",
 }
 """The extra to install for each module that the base install does not bring."""

@@ -78,7 +78,7 @@ def _serve(out: Path, seed: int, port: int) -> None:
     first = out / METHODS[0][0]
     if not (first / "index").exists():
         index(first)
-    serve(first, port=port, feedback=out / "feedback", quiet=True)
+    serve(first, port=port, feedback=str(out / "feedback"), quiet=True)
 
 
 def _table(runs: dict[str, Any]) -> Table:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def doctor(
     folders: Annotated[
-        list[Path], argument("Run folders, saved models, indexes, stores of feedback, releases.")
+        list[str], argument("Run folders, saved models, indexes, stores of feedback, releases.")
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -26,7 +26,7 @@ def doctor(
 
     from shortlist._messages import one_line
 
-    findings_of = {str(folder): _examine(folder) for folder in folders}
+    findings_of = {folder: _examine(folder) for folder in folders}
     if as_json:
         print_json({folder: [asdict(finding) for finding in some] for folder, some in findings_of.items()})
     else:
@@ -39,17 +39,18 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _examine(folder: Path) -> "list[Finding]":
+def _examine(place: str) -> "list[Finding]":
     """Check a folder of any kind, and an index inside of a run or a model."""
     from shortlist._store.doctor import inside
-    from shortlist.feedback import examine_store, is_store
+    from shortlist.feedback import examine_store, is_address, is_store
     from shortlist.index import NAME as INDEX, examine_index
     from shortlist.model import examine_model
     from shortlist.releases import examine_releases, is_releases
     from shortlist.runs import examine_run
 
-    if is_store(folder):
-        return examine_store(folder)
+    folder = Path(place)
+    if is_address(place) or is_store(folder):
+        return examine_store(place)
     if is_releases(folder):
         return examine_releases(folder)
     if (folder / INDEX).exists():

@@ -15,7 +15,9 @@ feedback_app = typer.Typer(
     help="What people said about lists: count, export, review and delete it.", no_args_is_help=True
 )
 
-Store = Annotated[Path, argument("Folder of the store, as given to shortlist serve --feedback.")]
+Store = Annotated[
+    str, argument("Folder or postgresql:// address of the store, as given to shortlist serve --feedback.")
+]
 
 
 class Form(str, Enum):

@@ -46,8 +46,13 @@ def serve(
         option("Name by which the server may be called. May be given several times.", metavar="NAME"),
     ] = None,
     feedback: Annotated[
-        Path, option("Folder that keeps people's answers. It is made with the first answer.")
-    ] = Path("feedback"),
+        str,
+        option(
+            "Folder that keeps people's answers, made with the first one. For servers on several hosts, the "
+            "address of a database: postgresql://USER@HOST/NAME.",
+            metavar="DIR",
+        ),
+    ] = "feedback",
     admin_keys: Annotated[
         Path | None, option("File with the keys by which people's data can be deleted over HTTP.")
     ] = None,
@@ -114,6 +119,7 @@ def serve(
     Stop it with Ctrl-C or SIGTERM: requests that have already begun are answered first.
     """
     from shortlist._bounds import check_choice
+    from shortlist.feedback import is_address
     from shortlist.serve import Limits, ServiceSource
 
     check_choice("--engine", engine, ("local", "ray"))
@@ -131,11 +137,14 @@ def serve(
         rate=rate,
         batch_images=min(Limits.batch_images, queue),
     )
-    files = {"model": model, "index": index, "keys": keys, "admin_keys": admin_keys, "feedback": feedback}
+    files = {"model": model, "index": index, "keys": keys, "admin_keys": admin_keys}
     files |= {"places": places, "names": names}
+    if not is_address(feedback):
+        files["feedback"] = Path(feedback)
     if engine == "ray":  # replicas have other current folders
         files = {name: path and path.absolute() for name, path in files.items()}
     paths = {name: path and str(path) for name, path in files.items()}
+    paths = {"feedback": feedback} | paths
     parts = {"limits": limits, "audit": audit, "device": device, "network": network}
     parts |= {"any_project": any_project, "allow_urls": tuple(allow_urls or ())}
     source = ServiceSource(**paths, **parts)  # type: ignore[arg-type]

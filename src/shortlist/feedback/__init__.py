@@ -1,7 +1,7 @@
 """What people say about lists: a log of events on disk, and what is made of it."""
 
 from shortlist.feedback._database import FeedbackError
-from shortlist.feedback._writer import Erased, FullError, Kept, OwnerError, SameRequestError
+from shortlist.feedback._writer import Erased, FullError, Kept, OwnerError, SameRequestError, StuckError
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.drift import find_drift
 from shortlist.feedback.event import VERBS, Event, Shown
@@ -10,6 +10,7 @@ from shortlist.feedback.review import review_queue
 from shortlist.feedback.store import (
     FeedbackStore,
     answers_by_item,
+    is_address,
     is_store,
     last_answers,
     photos_of,

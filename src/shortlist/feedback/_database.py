@@ -1,243 +1,244 @@
-"""The database of a store: its tables, its rows with their checksums, and how they are read.
-
-A row of ``events`` has what votes and drift need; the rest, with the list that was shown, is in ``contents``,
-so that a pass over all rows is quick. A row has a checksum of itself and of its content, rows are numbered
-from 1 without gaps, and their number is kept beside them in the same transaction: a row that is damaged or
-lost is noticed when the log is read.
-
-What is deleted is overwritten where it is, and indexes of names are made anew: SQLite leaves remains on pages
-whose rows it moves, which it does when rows are removed, also with ``secure_delete``.
+"""The database of a store, wherever it is, and how its rows are read.
 
 Readers read some rows at a time, and hold no lock in between: nobody who writes or deletes waits for them.
 """
 
-import hashlib
 import json
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from shortlist._store.files import check_regular
-from shortlist.feedback.event import Event
+from sqlalchemy import Connection, Engine, NullPool, QueuePool, bindparam, func, select, tuple_
+from sqlalchemy.exc import SQLAlchemyError
 
-NAME = "events.sqlite"
-_TABLES = """
-CREATE TABLE events (
-    number INTEGER PRIMARY KEY, request BLOB NOT NULL UNIQUE, time TEXT NOT NULL, verb TEXT NOT NULL,
-    person TEXT NOT NULL, key TEXT NOT NULL, label TEXT NOT NULL, item TEXT NOT NULL, photos TEXT NOT NULL,
-    consent INTEGER NOT NULL, model TEXT NOT NULL, status TEXT NOT NULL, audit INTEGER NOT NULL,
-    promised REAL, best TEXT NOT NULL, top REAL, is_listed INTEGER NOT NULL, digest BLOB NOT NULL,
-    checksum BLOB NOT NULL
-);
-CREATE INDEX events_person ON events (person, key);
-CREATE INDEX events_verb ON events (verb);
-CREATE INDEX events_item ON events (item, number);
-CREATE TABLE contents (number INTEGER PRIMARY KEY, content TEXT NOT NULL);
-CREATE TABLE images (
-    image TEXT NOT NULL, number INTEGER NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL
-);
-CREATE INDEX images_image ON images (image, number);
-CREATE INDEX images_number ON images (number);
-CREATE TABLE to_remove (image TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE state (store TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL);
-"""
-NAME_INDEXES = ("events_person", "events_item", "images_image")
-_AT_ONCE = 900  # rows that are read at a time; older versions of SQLite take fewer than 1,000 values
+from shortlist.feedback._tables import Row, contents, digest_of, events, images, state
+
+if TYPE_CHECKING:
+    from shortlist.feedback._copies import PhotoCopies
+
+FORMAT = "shortlist feedback 5"
+AT_ONCE = 900  # rows that are read at a time; older versions of SQLite take fewer than 1,000 values
 
 
 class FeedbackError(ValueError):
     """A store that cannot be used; the message names it and says what is wrong."""
 
 
-class Row(NamedTuple):
-    """A row of the log: what an event says, as far as votes and drift need it."""
+class Database:
+    """Where a store is.
 
-    number: int
-    request: bytes
-    time: str
-    verb: str
-    person: str = ""
-    key: str = ""
-    label: str = ""
-    item: str = ""
-    photos: str = ""
-    consent: int = 0
-    model: str = ""
-    status: str = ""
-    audit: int = 0
-    promised: float | None = None
-    best: str = ""
-    top: float | None = None
-    is_listed: int = 0
-    digest: bytes = b""
-    checksum: bytes = b""
-
-    @classmethod
-    def of_event(cls, number: int, time: str, event: Event, content: str) -> "Row":
-        """Make the row of an event."""
-        values = {name: getattr(event, name) for name in cls._fields[3:-2]}
-        values |= {name: int(value) for name, value in values.items() if isinstance(value, bool)}
-        row = cls(number, request_key(event.request), time, **values)
-        return row.sealed(content)
-
-    def sealed(self, content: str) -> "Row":
-        """Return the row with the checksums of itself and of its content."""
-        row = self._replace(digest=_digest(content))
-        return row._replace(checksum=row._checksum())
-
-    def is_whole(self) -> bool:
-        """Whether the row is as it was written."""
-        return self.checksum == self._checksum()
-
-    def _checksum(self) -> bytes:
-        return _digest("\0".join(map(str, self[:-1])))
-
-
-Said = Event | Row
-"""What somebody said, with or without the list that was shown."""
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def request_key(request: str) -> bytes:
-    """Return what is kept of the name of a request."""
-    return _digest(request)
-
-
-@contextmanager
-def named_errors(folder: Path) -> Iterator[None]:
-    """Name the store in errors of its database."""
-    try:
-        yield
-    except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
-        raise FeedbackError(f"{folder / NAME} cannot be used: {error}") from error
-
-
-def connect(folder: Path, *, create: bool = False) -> sqlite3.Connection:
-    """Open the database of a store, for one thread.
-
-    Raises:
-        FeedbackError: If there is none.
+    Args:
+        location: Folder or address, as it is said to people.
+        name: The database itself, as errors name it.
     """
-    path = folder / NAME
-    if not create:
-        if not path.exists():
-            raise FeedbackError(f"{path} is missing")
-        check_regular(path)
-    uri = f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
-    with named_errors(folder):
-        opened = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None)
-        opened.execute("PRAGMA journal_mode = WAL")
-        opened.execute("PRAGMA synchronous = FULL")
-        opened.execute("PRAGMA secure_delete = ON")
-    return opened
+
+    patience: float | None = None
+    """Seconds of one turn after which the database is taken to answer no more; ``None`` for one that does."""
+
+    def __init__(self, location: str, name: str) -> None:
+        self.location, self.name = location, name
+
+    def manifest(self) -> dict[str, Any]:
+        """Read which store it is: its ``format``, its name ``store``, and the ``secret`` that signs receipts.
+
+        Raises:
+            FeedbackError: If it is none, or of another version.
+        """
+        raise NotImplementedError
+
+    def exists(self) -> bool:
+        """Whether there is, or was, a store."""
+        raise NotImplementedError
+
+    def create(self) -> None:
+        """Make the store if it does not exist."""
+        raise NotImplementedError
+
+    def copies(self) -> "PhotoCopies":
+        """Return the copies of photos."""
+        raise NotImplementedError
+
+    def size(self, connection: Connection) -> int:
+        """Return the bytes of the tables."""
+        raise NotImplementedError
+
+    def _engine(self, **pool: Any) -> Engine:
+        """Make what opens connections."""
+        raise NotImplementedError
+
+    def _begin(self, connection: Connection, *, alone: bool) -> None:
+        """Begin a transaction, in which everything is read as of now, or which alone may write."""
+        raise NotImplementedError
+
+    def check_pages(self) -> None:
+        """Let the database look at its own files, if it can."""
+
+    def has_old_pages(self, seconds: float) -> bool:
+        """Remove what is left of what was deleted; return whether somebody who reads hinders it so long."""
+        return False
+
+    def rebuild(self, connection: Connection, indexes: Sequence[str]) -> None:
+        """Make indexes anew from which names were deleted, where they would keep them."""
+
+    def reserve(self) -> None:
+        """Keep some room of the disk for deletions, if there is any."""
+
+    def release(self, error: Exception) -> bool:
+        """Free the reserved room after an error of a full disk; return whether there was such an error."""
+        return False
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep out other processes that open or close the store, where they have to."""
+        return nullcontext()
+
+    @cached_property
+    def _reads(self) -> Engine:
+        return self._engine(poolclass=NullPool)
+
+    @cached_property
+    def writes(self) -> Engine:
+        """What opens the one connection of who writes."""
+        return self._engine(poolclass=QueuePool, pool_size=1, max_overflow=0, pool_pre_ping=True)
+
+    @contextmanager
+    def reading(self, *, as_of_now: bool = False) -> Iterator[Connection]:
+        """Give a connection to read by: each statement, or all of them ``as_of_now``, see one state."""
+        with self.errors(), self._reads.connect() as connection:
+            if as_of_now:
+                self._begin(connection, alone=False)
+            else:
+                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            yield connection
+
+    @contextmanager
+    def turn(self) -> Iterator[Connection]:
+        """Write alone, after what others wrote: all of the block is recorded, or nothing."""
+        with self.writes.connect() as connection:
+            self._begin(connection, alone=True)
+            yield connection
+            connection.commit()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Name the store in errors of its database, without the values that a statement had."""
+        try:
+            yield
+        except (SQLAlchemyError, UnicodeDecodeError) as error:
+            words = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
+            raise FeedbackError(f"{self.name} cannot be used: {words}") from error
+
+    def damaged(self, number: int) -> FeedbackError:
+        """Return the error of a row that is not as it was."""
+        return FeedbackError(f"{self.name} is damaged or was changed: row {number} is not as it was")
 
 
-def create_tables(folder: Path, store: str) -> None:
-    """Make the database of a new store."""
-    with named_errors(folder), closing(connect(folder, create=True)) as opened:
-        opened.executescript(_TABLES)
-        opened.execute("INSERT INTO state VALUES (?, 0, 0)", (store,))
+_UNTIL = events.c.number <= bindparam("rows")
+_IN_ORDER = select(events).where(events.c.number > bindparam("number"), _UNTIL)
+_IN_ORDER = _IN_ORDER.order_by(events.c.number).limit(AT_ONCE)
+# SQLite reads the index from the place on if the place comes first
+_AFTER = tuple_(events.c.item, events.c.number) > tuple_(bindparam("item"), bindparam("number"))
+_BY_ITEM = select(events).where(_AFTER, _UNTIL).order_by(events.c.item, events.c.number).limit(AT_ONCE)
+_CONTENTS = select(events.c.number, events.c.digest, contents.c.content)
+_CONTENTS = _CONTENTS.join(contents, contents.c.number == events.c.number)
+_CONTENTS = _CONTENTS.where(events.c.number.in_(bindparam("numbers", expanding=True)))
+_FIRST = select(images.c.image, func.min(images.c.number).label("number"))
+_FIRST = _FIRST.join(events, events.c.number == images.c.number)
+_FIRST = _FIRST.where(images.c.image > bindparam("image"), events.c.consent == 1)
+_FIRST = _FIRST.group_by(images.c.image).order_by(images.c.image).limit(AT_ONCE).subquery()
+_PHOTOS = select(_FIRST.c.image, events.c.item, events.c.digest, contents.c.content, events.c.number)
+_PHOTOS = _PHOTOS.join(events, events.c.number == _FIRST.c.number)
+_PHOTOS = _PHOTOS.join(contents, contents.c.number == _FIRST.c.number).order_by(_FIRST.c.image)
 
 
-def read_rows(folder: Path, store: str, *, last: int | None = None) -> Iterator[Row]:
+def read_rows(database: Database, *, last: int | None = None) -> Iterator[Row]:
     """Give all rows, or the last ones, in their order, each checked.
 
     Raises:
         FeedbackError: If a row is damaged or missing, or the database is that of another store.
     """
-    with named_errors(folder), closing(connect(folder)) as opened:
-        rows = check_state(opened, folder, store)
+    store = database.manifest()["store"]
+    with database.reading() as connection:
+        rows = check_state(connection, database, store)
         number = 0 if last is None else max(0, rows - last)
-        query = "SELECT * FROM events WHERE number > ? AND number <= ? ORDER BY number LIMIT ?"
         while number < rows:
-            some = opened.execute(query, (number, rows, _AT_ONCE)).fetchall()
-            for place, row in enumerate(map(Row._make, some), start=number + 1):
-                yield _checked(row, place, folder)
-            if not some:
-                raise _damaged(folder, number + 1)
-            number += len(some)
+            batch = connection.execute(_IN_ORDER, {"number": number, "rows": rows}).fetchall()
+            for place, row in enumerate(map(Row._make, batch), start=number + 1):
+                yield _checked(row, place, database)
+            if not batch:
+                raise database.damaged(number + 1)
+            number += len(batch)
 
 
-def read_rows_by_item(folder: Path, store: str, *, again: bool = False) -> Iterator[Row]:
+def read_rows_by_item(database: Database, *, again: bool = False) -> Iterator[Row]:
     """Give the rows of people's answers by observation, in their order within each.
 
     Each is checked, unless they are read ``again``.
     """
-    with named_errors(folder), closing(connect(folder)) as opened:
-        rows = check_state(opened, folder, store)
-        query = (
-            "SELECT * FROM events WHERE (item, number) > (?, ?) AND item > '' AND number <= ? "
-            "ORDER BY item, number LIMIT ?"
-        )
-        place: tuple[str, int] = ("", 0)
-        while some := opened.execute(query, (*place, rows, _AT_ONCE)).fetchall():
-            for row in map(Row._make, some):
-                yield row if again else _checked(row, row.number, folder)
-                place = row.item, row.number
+    store = database.manifest()["store"]
+    with database.reading() as connection:
+        rows = check_state(connection, database, store)
+        place = {"item": "", "number": rows, "rows": rows}  # after what is of no observation
+        while batch := connection.execute(_BY_ITEM, place).fetchall():
+            for row in map(Row._make, batch):
+                yield row if again else _checked(row, row.number, database)
+            place |= {"item": batch[-1].item, "number": batch[-1].number}
 
 
-def read_contents(folder: Path, numbers: list[int]) -> dict[int, dict[str, Any]]:
+def read_contents(database: Database, numbers: list[int]) -> dict[int, dict[str, Any]]:
     """Return the contents of some rows by number; that of a row that was deleted meanwhile is empty."""
-    with named_errors(folder), closing(connect(folder)) as opened:
-        contents: dict[int, dict[str, Any]] = {}
-        query = "SELECT number, digest, content FROM events JOIN contents USING (number) WHERE number IN ({})"
-        for start in range(0, len(numbers), _AT_ONCE):
-            some = numbers[start : start + _AT_ONCE]
-            places = ",".join("?" * len(some))
-            for number, digest, content in opened.execute(query.format(places), some).fetchall():
-                contents[number] = _read_content(folder, number, digest, content)
-    return contents
+    read: dict[int, dict[str, Any]] = {}
+    with database.reading() as connection:
+        for start in range(0, len(numbers), AT_ONCE):
+            batch = connection.execute(_CONTENTS, {"numbers": numbers[start : start + AT_ONCE]}).fetchall()
+            for number, digest, content in batch:
+                read[number] = _read_content(database, number, digest, content)
+    return read
 
 
-def read_photos(folder: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def read_photos(database: Database) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Give each photo that may be kept, with observation and content of the first event that allows it."""
-    query = (
-        "SELECT image, item, digest, content, min(number) FROM images CROSS JOIN events USING (number) "
-        "CROSS JOIN contents USING (number) WHERE image > ? AND consent GROUP BY image ORDER BY image LIMIT ?"
-    )
-    with named_errors(folder), closing(connect(folder)) as opened:
-        image = ""
-        while some := opened.execute(query, (image, _AT_ONCE)).fetchall():
-            for image, item, digest, content, number in some:
-                yield image, item, _read_content(folder, number, digest, content)
+    image = ""
+    with database.reading() as connection:
+        while batch := connection.execute(_PHOTOS, {"image": image}).fetchall():
+            for image, item, digest, content, number in batch:
+                yield image, item, _read_content(database, number, digest, content)
 
 
-def _read_content(folder: Path, number: int, digest: bytes, content: Any) -> dict[str, Any]:
-    if not isinstance(content, str) or _digest(content) != digest:
-        raise _damaged(folder, number)
+def has_copy(connection: Connection, image: str) -> bool:
+    """Whether somebody gave a copy of an image."""
+    query = select(images.c.number).where(images.c.image == image, images.c.bytes > 0).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def _read_content(database: Database, number: int, digest: bytes, content: Any) -> dict[str, Any]:
+    if not isinstance(content, str) or digest_of(content) != digest:
+        raise database.damaged(number)
     return json.loads(content) if content else {}
 
 
-def _checked(row: Row, number: int, folder: Path) -> Row:
+def _checked(row: Row, number: int, database: Database) -> Row:
     if row.number != number or not row.is_whole():
-        raise _damaged(folder, number)
+        raise database.damaged(number)
     return row
 
 
-def _damaged(folder: Path, number: int) -> FeedbackError:
-    return FeedbackError(f"{folder / NAME} is damaged or was changed: row {number} is not as it was")
-
-
-def check_state(opened: sqlite3.Connection, folder: Path, store: str) -> int:
+def check_state(connection: Connection, database: Database, store: str) -> int:
     """Return the number of rows, after a look whether all are there."""
-    query = "SELECT store, rows, (SELECT count(*) FROM events), (SELECT max(number) FROM events) FROM state"
-    state = opened.execute(query).fetchall()
-    if len(state) != 1 or state[0][0] != store or not isinstance(state[0][1], int):
-        raise FeedbackError(f"{folder / NAME} is damaged or was changed: it is not the one of this store")
-    _, rows, counted, last = state[0]
-    if not rows == counted == (last or 0):
-        raise FeedbackError(f"{folder / NAME} is damaged: it must have {rows} rows, got {counted}")
+    counted = select(func.count()).select_from(events).scalar_subquery()
+    last = select(func.max(events.c.number)).scalar_subquery()
+    noted = connection.execute(select(state.c.store, state.c.rows, counted, last)).fetchall()
+    if len(noted) != 1 or noted[0][0] != store or not isinstance(noted[0][1], int):
+        raise FeedbackError(f"{database.name} is damaged or was changed: it is not the one of this store")
+    _, rows, number, highest = noted[0]
+    if not rows == number == (highest or 0):
+        raise FeedbackError(f"{database.name} is damaged: it must have {rows} rows, got {number}")
     return rows
 
 
-def check_bytes(opened: sqlite3.Connection, folder: Path) -> None:
+def check_bytes(connection: Connection, database: Database) -> None:
     """Check the number of bytes of all copies, which is kept beside them."""
-    query = "SELECT bytes, (SELECT coalesce(sum(bytes), 0) FROM images) FROM state"
-    kept, counted = opened.execute(query).fetchone()
-    if kept != counted:
-        raise FeedbackError(f"{folder / NAME} is damaged: copies must have {kept} bytes, got {counted}")
+    total = select(func.coalesce(func.sum(images.c.bytes), 0)).scalar_subquery()
+    noted, counted = connection.execute(select(state.c.bytes, total)).one()
+    if noted != counted:
+        raise FeedbackError(f"{database.name} is damaged: copies must have {noted} bytes, got {counted}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shortlist._bounds import require_count
-from shortlist.feedback._database import Said
+from shortlist.feedback._tables import Said
 from shortlist.feedback.event import LABELED
 
 if TYPE_CHECKING:  # torch comes with it, for which those that only count answers need not wait

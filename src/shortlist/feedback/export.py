@@ -10,7 +10,7 @@ from typing import Any
 from shortlist._bounds import check_choice
 from shortlist._store.files import write_text
 from shortlist._tables import write_parts
-from shortlist.feedback._copies import Copies
+from shortlist.feedback.store import database_at
 from shortlist.feedback.votes import Photo, Vote
 
 _TOGETHER = 10_000  # rows that are in memory at a time
@@ -45,8 +45,8 @@ def _write_rows(path: str | Path, names: Sequence[str], rows: Iterable[Sequence[
 
     def parts() -> Iterator[dict[str, Sequence[Any]]]:
         columns: Sequence[Any] = [()] * len(names)
-        while some := list(islice(rows, _TOGETHER)):
-            columns = list(zip(*some, strict=True))
+        while batch := list(islice(rows, _TOGETHER)):
+            columns = list(zip(*batch, strict=True))
             yield dict(zip(names, columns, strict=True))
         if not columns[0]:  # a table without rows
             yield dict(zip(names, columns, strict=True))
@@ -62,7 +62,7 @@ def _write_answers(path: Path, votes: Sequence[Vote]) -> list[Path]:
         "workers": sorted({vote.user for vote in votes}),
         "labels": sorted({vote.label for vote in votes}),
     }
-    number = {kind: {name: i for i, name in enumerate(found)} for kind, found in names.items()}
+    number = {kind: {name: i for i, name in enumerate(texts)} for kind, texts in names.items()}
     answers: dict[str, dict[str, int]] = {str(i): {} for i in range(len(names["tasks"]))}
     for vote in votes:
         task, worker = number["tasks"][vote.item], number["workers"][vote.user]
@@ -76,21 +76,22 @@ def _write_answers(path: Path, votes: Sequence[Vote]) -> list[Path]:
 def write_photos(path: str | Path, photos: Iterable[Photo], store: str | Path) -> int:
     """Write which photos there are copies of, with the file of each, for ``shortlist data build --images``.
 
-    Columns: path (absolute), item, image (the SHA-256), organ, author, license, date.
+    Columns: path (absolute), item, image (the SHA-256), organ, author, license, date. Copies in a
+    database are first written to a folder beside ``path``, with its name and ``-files``.
 
     Returns:
         The number of photos, with those of which there is no copy.
     """
-    copies, number = Copies(Path(store).resolve()), 0
+    path = Path(path)
+    copies, number = database_at(store).copies(), 0
     names = ("item", "image", *(field.name for field in fields(Photo)[2:]))
 
     def rows() -> Iterator[list[str]]:
         nonlocal number
         for photo in photos:
             number += 1
-            place = copies.path(photo.image)
-            if place.is_file():
-                yield [str(place), *(getattr(photo, name) for name in names)]
+            if (file := copies.file(photo.image, path.with_name(f"{path.stem}-files"))) is not None:
+                yield [str(file), *(getattr(photo, name) for name in names)]
 
     _write_rows(path, ("path", *names), rows())
     return number

@@ -1,59 +1,54 @@
-"""A store of events on disk: a folder with a database, and copies of the photos that may be kept."""
+"""A store of events: a folder with a database and copies of photos, or a database for several hosts."""
 
 import hashlib
-import secrets
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shortlist._store.files import lock_folder, replacing_folder, sweep
-from shortlist._store.manifest import read_sealed, write_sealed
+from sqlalchemy import distinct, func, select
+
 from shortlist._text import composed
 from shortlist.feedback._database import (
-    NAME,
+    Database,
     FeedbackError,
-    Row,
     check_state,
-    connect,
-    create_tables,
-    named_errors,
     read_contents,
     read_photos,
     read_rows,
     read_rows_by_item,
 )
 from shortlist.feedback._metadata import without_metadata
+from shortlist.feedback._postgres import PostgresDatabase
+from shortlist.feedback._sqlite import FolderDatabase
+from shortlist.feedback._tables import Row, events, images
 from shortlist.feedback._writer import Erased, Kept, Writer
 from shortlist.feedback.event import ERASED, ERASURE, VERBS, Event, Shown, is_sha256
 
-MANIFEST = "feedback.json"
-FORMAT = "shortlist feedback 4"
 MAX_BYTES = 64 << 30  # of database and copies
-_OPEN_SECONDS = 60.0  # that others may take to open the store
 _TOGETHER = 1000  # events that are read at a time
 _COUNTS = {
-    "people": "SELECT count(DISTINCT person) FROM events WHERE person != ''",
-    "images": "SELECT count(DISTINCT image) FROM images WHERE image != ''",
-    "copies": "SELECT count(DISTINCT image) FROM images WHERE bytes > 0",
+    "people": select(func.count(distinct(events.c.person))).where(events.c.person != ""),
+    "images": select(func.count(distinct(images.c.image))).where(images.c.image != ""),
+    "copies": select(func.count(distinct(images.c.image))).where(images.c.bytes > 0),
 }
 
 
 class FeedbackStore:
-    """The events of people, appended to a database on disk by any number of processes of one machine.
+    """The events of people, appended to a database by any number of processes.
 
-    The folder has ``feedback.json`` (which store it is), ``events.sqlite`` (SQLite in WAL mode) and
-    ``images/`` (copies of photos without metadata, named by the SHA-256 of what was sent). Others can read it
-    at any time.
+    A folder has ``feedback.json`` (which store it is), ``events.sqlite`` (SQLite in WAL mode) and ``images/``
+    (copies of photos without metadata, named by the SHA-256 of what was sent); the processes of one machine
+    write to it. To a store in PostgreSQL those of several machines write. Others can read both at any time.
 
     Args:
-        folder: Folder of the store, which is made if it does not exist.
+        location: Folder of the store, or its address ``postgresql://USER@HOST/NAME``. The store is made if it
+            does not exist.
         max_bytes: Size of database and copies together at which nothing more is taken.
 
     Raises:
-        FeedbackError: If the folder is no such store, or a process of another machine writes to it.
+        FeedbackError: If there is something else, or a process of another machine writes to the folder.
 
     Example:
         >>> import tempfile
@@ -63,21 +58,13 @@ class FeedbackStore:
         (Kept(number=1, new=True), Kept(number=1, new=False))
     """
 
-    def __init__(self, folder: str | Path, *, max_bytes: int = MAX_BYTES) -> None:
-        self.folder = Path(folder)
-        sweep(self.folder.parent)
-        if not (self.folder / MANIFEST).exists():
-            _create(self.folder)
-        manifest = read_manifest(self.folder)
+    def __init__(self, location: str | Path, *, max_bytes: int = MAX_BYTES) -> None:
+        self._database = database_at(location)
+        self._database.create()
+        manifest = self._database.manifest()
         self.secret = bytes.fromhex(manifest["secret"])
-        self._name = manifest["store"]
-        with self._alone():
-            self._writer = Writer(self.folder, self._name, max_bytes=max_bytes)
-
-    def _alone(self) -> AbstractContextManager[None]:
-        """Keep out other processes that open or close the store."""
-        in_use = FeedbackError(f"{self.folder} is in use: another process is opening it")
-        return lock_folder(self.folder, in_use, wait=_OPEN_SECONDS)
+        with self._database.alone():
+            self._writer = Writer(self._database, manifest["store"], max_bytes=max_bytes)
 
     def submit(self, event: Event, copies: Sequence[bytes] = ()) -> "Future[Kept]":
         """Record an event; the future is done when it is on disk.
@@ -122,17 +109,16 @@ class FeedbackStore:
 
     def events(self) -> Iterator[Event]:
         """Give all events that were not deleted, in their order, each checked."""
-        return read_events(self.folder)
+        return _read_events(self._database)
 
-    def copy_of(self, image: str) -> Path | None:
-        """Return the file of the copy of an image, if there is one."""
-        path = self._writer.copies.path(image)
-        return path if path.is_file() else None
+    def copy_of(self, image: str) -> bytes | None:
+        """Return the copy of an image, if there is one."""
+        return self._writer.copies.read(image)
 
     def close(self) -> None:
         """Write what waits, and end the thread that writes."""
         self._writer.close()
-        with self._alone():
+        with self._database.alone():
             self._writer.copies.close()
 
     def __enter__(self) -> "FeedbackStore":
@@ -142,38 +128,56 @@ class FeedbackStore:
         self.close()
 
 
-def is_store(folder: str | Path) -> bool:
-    """Whether a folder is, or was, a store."""
-    return any((Path(folder) / name).exists() for name in (MANIFEST, NAME))
+def is_address(location: str | Path) -> bool:
+    """Whether a store is in PostgreSQL.
+
+    Raises:
+        FeedbackError: If an address was taken for a path, which loses one of its slashes.
+    """
+    if isinstance(location, Path) and location.parts[:1] in (("postgresql:",), ("postgres:",)):
+        raise FeedbackError(f"the address of a store must be text, got the path {location}")
+    return str(location).startswith(("postgresql://", "postgres://"))
 
 
-def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """Read which store a folder is.
+def database_at(location: str | Path) -> Database:
+    """Return the database of a store."""
+    return PostgresDatabase(str(location)) if is_address(location) else FolderDatabase(Path(location))
+
+
+def is_store(location: str | Path) -> bool:
+    """Whether there is, or was, a store."""
+    return database_at(location).exists()
+
+
+def read_manifest(location: str | Path) -> dict[str, Any]:
+    """Read which store it is.
 
     Raises:
         FeedbackError: If it is none, or of another version.
     """
-    path = Path(folder) / MANIFEST
-    if not path.exists():
-        raise FeedbackError(f"{folder} is no store of feedback: {path} is missing")
-    try:
-        return read_sealed(path, FORMAT)
-    except (OSError, ValueError) as error:
-        raise FeedbackError(str(error)) from error
+    return database_at(location).manifest()
 
 
-def read_events(folder: str | Path) -> Iterator[Event]:
+def read_events(location: str | Path) -> Iterator[Event]:
     """Give the events of a store that were not deleted, in their order, each checked.
 
     Raises:
         FeedbackError: If the store is damaged; the message names the file.
     """
-    rows = last_answers(folder)
-    while some := list(islice(rows, _TOGETHER)):
-        contents = read_contents(Path(folder), [row.number for row in some])
-        for row in some:
-            if contents[row.number]:  # not deleted meanwhile
-                yield _event(row, contents[row.number])
+    return _read_events(database_at(location))
+
+
+def _read_events(database: Database) -> Iterator[Event]:
+    rows = _answers(read_rows(database))
+    while batch := list(islice(rows, _TOGETHER)):
+        read = read_contents(database, [row.number for row in batch])
+        for row in batch:
+            if read[row.number]:  # not deleted meanwhile
+                yield _event(row, read[row.number])
+
+
+def _answers(rows: Iterator[Row]) -> Iterator[Row]:
+    return (row for row in rows if row.verb not in (ERASED, ERASURE))
 
 
 def _event(row: Row, content: dict[str, Any]) -> Event:
@@ -192,44 +196,44 @@ def _event(row: Row, content: dict[str, Any]) -> Event:
 
 
 def _shown(content: dict[str, Any]) -> tuple[Shown, ...]:
-    return tuple(Shown(*one) for one in content.get("shown", ()))
+    return tuple(Shown(*entry) for entry in content.get("shown", ()))
 
 
-def last_answers(folder: str | Path, number: int | None = None) -> Iterator[Row]:
+def last_answers(location: str | Path, number: int | None = None) -> Iterator[Row]:
     """Give people's answers among the last rows of a store, or all, without their lists; each is checked."""
-    rows = read_rows(Path(folder), read_manifest(folder)["store"], last=number)
-    return (row for row in rows if row.verb not in (ERASED, ERASURE))
+    return _answers(read_rows(database_at(location), last=number))
 
 
-def answers_by_item(folder: str | Path, *, again: bool = False) -> Iterator[Row]:
+def answers_by_item(location: str | Path, *, again: bool = False) -> Iterator[Row]:
     """Give people's answers by observation, in their order within each, without their lists.
 
     Each is checked, unless they are read ``again``.
     """
-    return read_rows_by_item(Path(folder), read_manifest(folder)["store"], again=again)
+    return read_rows_by_item(database_at(location), again=again)
 
 
-def shown_at(folder: str | Path, numbers: Sequence[int]) -> dict[int, tuple[Shown, ...]]:
+def shown_at(location: str | Path, numbers: Sequence[int]) -> dict[int, tuple[Shown, ...]]:
     """Return the lists that some answers are about, by the number of the answer."""
-    return {number: _shown(content) for number, content in read_contents(Path(folder), list(numbers)).items()}
+    read = read_contents(database_at(location), list(numbers))
+    return {number: _shown(content) for number, content in read.items()}
 
 
-def photos_of(folder: str | Path) -> Iterator[tuple[str, str, dict[str, str]]]:
+def photos_of(location: str | Path) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Give each photo that may be kept: its SHA-256, its observation, and what is known of it."""
-    return ((image, item, content["about"]) for image, item, content in read_photos(Path(folder)))
+    return ((image, item, content["about"]) for image, item, content in read_photos(database_at(location)))
 
 
-def stats_of(folder: str | Path) -> dict[str, Any]:
+def stats_of(location: str | Path) -> dict[str, Any]:
     """Count what is in a store: events by verb, people, photos, copies, deletions; first and last time."""
-    folder = Path(folder)
-    store = read_manifest(folder)["store"]
-    with named_errors(folder), closing(connect(folder)) as opened:
-        opened.execute("BEGIN")
-        rows = check_state(opened, folder, store)
-        verbs = dict(opened.execute("SELECT verb, count(*) FROM events GROUP BY verb").fetchall())
-        count = {name: opened.execute(query).fetchone()[0] for name, query in _COUNTS.items()}
-        ends = "SELECT time FROM events WHERE number IN (1, ?) ORDER BY number"
-        times = [time for (time,) in opened.execute(ends, (rows,))]
+    database = database_at(location)
+    store = database.manifest()["store"]
+    with database.reading(as_of_now=True) as connection:
+        rows = check_state(connection, database, store)
+        by_verb = select(events.c.verb, func.count()).group_by(events.c.verb)
+        verbs = dict(connection.execute(by_verb).all())
+        count = {name: connection.execute(query).scalar_one() for name, query in _COUNTS.items()}
+        ends = select(events.c.time).where(events.c.number.in_([1, rows])).order_by(events.c.number)
+        times = connection.scalars(ends).all()
     deletions, erased = verbs.pop(ERASURE, 0), verbs.pop(ERASED, 0)
     return {
         "events": sum(verbs.values()),
@@ -240,20 +244,3 @@ def stats_of(folder: str | Path) -> dict[str, Any]:
         "first": times[0] if times else None,
         "last": times[-1] if times else None,
     }
-
-
-def _create(folder: Path) -> None:
-    """Make a store; only its owner can look into it."""
-    if is_store(folder):
-        raise FeedbackError(f"{folder / MANIFEST} is missing: the store is damaged")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FeedbackError(f"{folder} exists and is no store of feedback: choose another name")
-    name = secrets.token_hex(8)
-    try:
-        with replacing_folder(folder) as temporary:
-            temporary.chmod(0o700)
-            create_tables(temporary, name)
-            content = {"format": FORMAT, "store": name, "secret": secrets.token_hex(32)}
-            write_sealed(temporary / MANIFEST, content)
-    except FileExistsError:  # another process was faster
-        pass

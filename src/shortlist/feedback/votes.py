@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from shortlist.curation import MACHINE
-from shortlist.feedback._database import Said
+from shortlist.feedback._tables import Said
 from shortlist.feedback.event import Event
 
 

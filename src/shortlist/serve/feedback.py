@@ -5,6 +5,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Collection, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -22,11 +23,12 @@ from shortlist.feedback import (
     OwnerError,
     SameRequestError,
     Shown,
+    StuckError,
     is_store,
     stats_of,
 )
 from shortlist.serve import examples, schemas
-from shortlist.serve.desk import FeedbackDesk
+from shortlist.serve.desk import FeedbackDesk, aside
 from shortlist.serve.forms import read_body, read_form
 from shortlist.serve.keys import key_of
 from shortlist.serve.limits import FEEDBACK_BYTES, MAX_IMAGES, Held
@@ -35,6 +37,7 @@ from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
 
 _LOG = logging.getLogger("shortlist.serve")
+_WAIT_SECONDS = 30.0  # for the store
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -71,13 +74,28 @@ def _add_post(router: APIRouter, service: Service) -> None:
         return JSONResponse(content, status_code=201)
 
 
+async def _in_time(future: "Future[Any]") -> Any:
+    """Wait for the store, but not for ever: what it does goes on."""
+    try:
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), _WAIT_SECONDS)
+    except asyncio.TimeoutError:
+        raise _slow() from None
+
+
+def _slow() -> Refusal:
+    words = "The store of answers is slow: send the same again later, with the same id."
+    return Refusal(503, "log_slow", words, retry_after=5)
+
+
 async def _recorded(store: FeedbackStore, event: Event, copies: list[bytes]) -> Any:
     try:
         if copies:
             future = await asyncio.to_thread(store.submit, event, copies)
         else:
             future = store.submit(event)
-        return await asyncio.wrap_future(future)
+        return await _in_time(future)
+    except StuckError:
+        raise _slow() from None
     except SameRequestError:
         raise Refusal(409, "other_answer", "Another answer was recorded with this id.") from None
     except OwnerError:
@@ -92,9 +110,11 @@ async def _recorded(store: FeedbackStore, event: Event, copies: list[bytes]) -> 
 
 @contextmanager
 def _failing_in_words() -> Iterator[None]:
-    """Refuse with 507 what the store cannot do."""
+    """Refuse with 507 what the store cannot do, with 503 what it does not do now."""
     try:
         yield
+    except StuckError:
+        raise _slow() from None
     except (FeedbackError, OSError) as error:
         _LOG.error("the store of feedback cannot be used: %s", error)
         raise Refusal(507, "log_failed", "The store of answers failed: see the server's log.") from None
@@ -104,16 +124,14 @@ def _add_others(router: APIRouter, service: Service) -> None:
     @router.get(
         "/v1/feedback/stats",
         response_model=schemas.FeedbackStats,
-        responses=examples.responses("feedback_stats", 401, 429, 507),
+        responses=examples.responses("feedback_stats", 401, 429, 503, 507),
         summary="How many answers there are",
     )
-    def stats(request: Request) -> Response:
+    async def stats(request: Request) -> Response:
         """Count the answers by verb, the people, the photos, and what was deleted."""
         service.rate.take(service.client(request))
         with _failing_in_words():
-            if not is_store(service.feedback.folder):
-                service.feedback.store  # noqa: B018 - it is made now
-            return JSONResponse(stats_of(service.feedback.folder))
+            return JSONResponse(await _in_time(aside(lambda: _stats(service.feedback))))
 
     @router.post(
         "/v1/feedback/deletions",
@@ -134,8 +152,14 @@ def _add_others(router: APIRouter, service: Service) -> None:
         if (wanted.person is None) == (wanted.image is None):
             raise _bad("either person or image must be given.")
         with _failing_in_words():
-            erased = await asyncio.to_thread(_erase, service.feedback, wanted)
+            erased = await _in_time(aside(lambda: _erase(service.feedback, wanted)))
         return JSONResponse(erased._asdict())
+
+
+def _stats(desk: FeedbackDesk) -> dict[str, Any]:
+    if not is_store(desk.location):
+        desk.store  # noqa: B018 - it is made now
+    return stats_of(desk.location)
 
 
 def _erase(desk: FeedbackDesk, wanted: schemas.Deletion) -> Erased:

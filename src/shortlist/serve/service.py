@@ -50,8 +50,8 @@ class Service:
         source: Folder of the run or model that it comes from, for its card and its version.
         index: Index of known images; see :class:`shortlist.index.ImageIndex`.
         keys: File with the keys that are allowed; none are needed if ``None``.
-        feedback: Folder of the store of people's answers, made when it is first needed; or what several
-            services share, which they do not close.
+        feedback: Store of people's answers, a folder or an address, made when it is first needed; or what
+            several services share, which they do not close.
         admin_keys: File with the keys by which people's data can be deleted over HTTP; none if ``None``.
         audit: Share of the requests with a receipt that are drawn for the audit, in [0, 1].
         limits: Limits of requests.
@@ -271,6 +271,7 @@ class Service:
     def start(self) -> None:
         """Start to answer; called in the event loop."""
         self.batcher.start()
+        self.feedback.start()
         self.metrics.serves(**self.named)
         self.metrics.start()
 

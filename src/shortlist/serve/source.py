@@ -26,7 +26,7 @@ class ServiceSource:
         model: Folder of a saved model or a run; or of releases, which only :meth:`follow` takes.
         index: Folder of an index of known images; by default ``index`` in that of the model, if it is there.
         keys: File with the keys that are allowed, or ``None``.
-        feedback: Folder of the store of people's answers.
+        feedback: Folder of the store of people's answers, or its address.
         admin_keys: File with the keys by which people's data can be deleted over HTTP, or ``None``.
         audit: Share of the requests with a receipt that are drawn for the audit, in [0, 1].
         limits: Limits of requests, of each process.
