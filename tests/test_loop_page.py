@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -31,6 +31,7 @@ NAMES = dict(
 )  # of classes whose ids are numbers
 IDS = dict(zip(CORNERS, ("1355868", "1355869", "7", "10"), strict=True))
 PEOPLE = ("ann", "bea", "cem")
+NEW = "Bastonum élongatum"  # a class that people propose: a line
 
 
 def commands() -> tuple[list[list[str]], list[list[str]]]:
@@ -69,23 +70,23 @@ def serving(folder: Path, words: list[str]) -> Iterator[str]:
     command = [sys.executable, "-m", "shortlist", *words, "--port", str(port)]
     server = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     try:
-        wait_for(f"http://127.0.0.1:{port}", server)
+        wait_for(f"http://127.0.0.1:{port}")
+        assert server.poll() is None
         yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
         server.wait(60)
 
 
-def wait_for(address: str, server: subprocess.Popen) -> None:
-    """Wait until the server answers."""
+def wait_for(address: str, classes: int = 4) -> None:
+    """Wait until the server answers with a model of so many classes."""
     stop = time.monotonic() + 120
-    while True:
-        assert server.poll() is None and time.monotonic() < stop
-        try:
-            httpx.get(f"{address}/v1/model")
-            return
-        except httpx.TransportError:
-            time.sleep(0.1)
+    while time.monotonic() < stop:
+        with suppress(httpx.TransportError):
+            if httpx.get(f"{address}/v1/model").json()["classes"] == classes:
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"{address} has no model of {classes} classes")
 
 
 def answer(address: str, photo: bytes, said: dict[str, str], observation: str) -> None:
@@ -134,24 +135,34 @@ def test_the_commands_of_the_page_for_three_rounds(tmp_path):
                     answer(
                         address, (tmp_path / "new.jpg").read_bytes(), said, f"{shape} {number} {photo // 2}"
                     )
+            for photo in range(6):  # of three observations each
+                draw_photo(tmp_path / "new.jpg", 2, chance)
+                said = {"verb": "new_name", "name": NEW}
+                answer(address, (tmp_path / "new.jpg").read_bytes(), said, f"new {number} {photo // 2}")
             for words in of_round:
-                shortlist(tmp_path, words if number == 2 else later(words))
+                printed = shortlist(tmp_path, words if number == 2 else later(words))
+                if verb(words) == "data grow":
+                    assert (f"waits: {NEW} has 3 of 5 observations" in printed) == (number == 2)
+        draw_photo(tmp_path / "new.jpg", 2, chance)
+        wait_for(address, classes=5)
+        photo = {"images": ("photo.jpg", (tmp_path / "new.jpg").read_bytes(), "image/jpeg")}
+        listed = httpx.post(f"{address}/v1/identify?top=5", files=photo, timeout=60).json()["candidates"]
     made = [benchmark(tmp_path / f"data-{number}") for number in (1, 2, 3)]
-    assert [len(images) for images in made] == [160, 192, 224]
-    assert (
-        made[0].items() <= made[1].items() <= made[2].items()
-    )  # with class, split, observation, author, ...
+    assert [len(images) for images in made] == [160, 192, 236]
+    assert (NEW, NEW) in {(candidate["id"], candidate["name"]) for candidate in listed}
+    # with class, split, observation, organ, author and license
+    assert made[0].items() <= made[1].items() <= made[2].items()
     frozen = {digest for digest, entry in made[0].items() if entry["split"] == "test"}
     assert len(frozen) > 10
     assert all({d for d, entry in images.items() if entry["split"] == "test"} == frozen for images in made)
     observations = {entry["observation"] for entry in made[2].values() if entry.get("organ") == "leaf"}
-    assert observations == {f"{shape} {n} {i}" for shape in CORNERS for n in (2, 3) for i in range(4)}
+    given = {f"{shape} {n} {i}" for shape in CORNERS for n in (2, 3) for i in range(4)}
+    assert observations == given | {f"new {n} {i}" for n in (2, 3) for i in range(3)}
+    known = {IDS[shape]: NAMES[shape] for shape in CORNERS}
     tables = [ClassTable.load(tmp_path / f"data-{number}" / "class_table.json") for number in (1, 2, 3)]
     tables += [ClassTable.load(tmp_path / f"runs/{number}/model/class_table.json") for number in (1, 2, 3)]
-    for table in tables:
-        assert dict(zip(table.ids, table.names, strict=True)) == {
-            IDS[shape]: NAMES[shape] for shape in CORNERS
-        }
+    for table, new in zip(tables, [{}, {}, {NEW: NEW}] * 2, strict=True):
+        assert dict(zip(table.ids, table.names, strict=True)) == known | new
     releases = json.loads(shortlist(tmp_path, ["releases", "releases", "--json"]))
     assert releases["current"] == 3
     assert [release["data"] for release in releases["releases"]] == ["data-1", "data-2", "data-3"]

@@ -232,6 +232,39 @@ def test_a_proposal_becomes_a_class_when_enough_observations_have_it(tmp_path):
     assert plan.class_table.counts[plan.class_table.ids.index(CLASSES[0])] == 0
 
 
+def test_synonyms_of_a_checklist_are_one_proposal(tmp_path):
+    apply_plan(plan_of(tmp_path, make_rows(tmp_path / "images", range(40))), tmp_path / "first")
+    taxa = "id,name,author,family,synonyms,common_names_fr,gbif\n"
+    taxa += "x/1,Quercus ilex,L.,Fagaceae,Quercus smilax L.|Quercus gramuntia,chêne vert|yeuse,2879098\n"
+    taxa += "x/2,Acer campestre,L.,Sapindaceae,Acer hebecarpum,érable,\n"
+    (tmp_path / "names.csv").write_text(taxa)
+    labels = ("!new:Quercus smilax", "!new:x/1", "!new:Quercus ilex L.", "!new:Quercus gramuntia")
+    rows = [
+        row | {"label": labels[place % 4]}
+        for place, row in enumerate(make_rows(tmp_path / "images", range(40, 46), photos=1))
+    ]
+    maples = make_rows(tmp_path / "images", [50], photos=1)
+    rows += [row | {"label": "!new:Acer hebecarpum"} for row in maples]  # a synonym of a class that is there
+    few = growth_of(tmp_path, rows[:3], tmp_path / "first", names=tmp_path / "names.csv")
+    assert few.waiting == {"Quercus ilex": 3}
+    plan = growth_of(tmp_path, rows, tmp_path / "first", names=tmp_path / "names.csv")
+    assert plan.waiting == {} and plan.taken_over["new images"] == 7
+    table = plan.class_table
+    assert (table.ids[-1], table.names[-1], table.authors[-1]) == ("x/1", "Quercus ilex", "L.")
+    assert table.synonyms[-1] == ("Quercus smilax L.", "Quercus gramuntia")
+    assert table.common_names == {"fr": ((), (), (), ("chêne vert", "yeuse"))}
+    assert table.external == {"gbif": ("", "", "", "2879098")} and table.parents["genus"][-1] == "Quercus"
+    assert (
+        table.ids[dict((path, index) for path, index, _ in plan.rows)[maples[0]["path"]]] == "Acer campestre"
+    )
+    apply_plan(plan, tmp_path / "second")
+    again = growth_of(
+        tmp_path, rows, tmp_path / "second"
+    )  # without a checklist: the table knows its synonyms
+    assert again.waiting == {"Acer hebecarpum": 1} and again.taken_over["new images"] == 0
+    assert again.class_table == table
+
+
 def test_classes_whose_names_differ_in_case_alone_have_two_folders(tmp_path):
     rows = make_rows(tmp_path / "images", range(40))
     for place, row in enumerate(rows):

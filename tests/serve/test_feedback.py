@@ -62,6 +62,34 @@ def test_an_answer_that_is_sent_again_is_recorded_once(client):
     assert other.status_code == 409 and other.json()["error"]["code"] == "other_answer"
 
 
+def test_a_name_that_the_model_does_not_know_can_be_proposed(client):
+    said = {
+        "verb": "new_name",
+        "name": "Tilia × europaea",
+        "person": "p1",
+        "receipt": receipt_of(client.post),
+    }
+    assert client.post("/v1/feedback", json=said).status_code == 201
+    assert [(event.verb, event.label) for event in events(client)] == [("new_name", "Tilia × europaea")]
+    wrong = [{"name": "x" * 201}, {"name": "a\nb"}, {"name": ""}, {"name": None}, {"name": "!bad_image"}]
+    wrong += [{"verb": "bad_image"}, {"class_id": "q1"}]
+    for change in wrong:
+        refused = client.post("/v1/feedback", json=said | change)
+        words = refused.json()["error"]["message"]
+        assert refused.status_code == 422 and ("class_id" if "class_id" in change else "name") in words, (
+            change
+        )
+    assert len(events(client)) == 1
+
+
+def test_the_page_asks_whether_a_photo_is_of_the_kind(tmp_path):
+    for kind, words in (("a <b>", "This is not a &lt;b&gt;"), ("", "Something of another kind")):
+        service = Service(tree_model(), index=Index(), feedback=tmp_path / "feedback", kind=kind)
+        with TestClient(make_app(service)) as client:
+            page = client.get("/").text
+        assert f'data-verb="not_this_kind">{words}' in page
+
+
 def test_what_the_person_saw_can_be_less_than_the_list(client):
     answer = listed(client, top=5)
     ids = [one["id"] for one in answer["candidates"]]

@@ -140,6 +140,25 @@ def test_photos_are_compared_and_corrected(view, server):
     assert list(server[1].glob(f"images/*/{kept.images[0]}"))
 
 
+def test_a_name_is_proposed_and_a_photo_is_of_no_such_kind(view, server):
+    upload(view, png(81))
+    view.wait_for_selector("li.candidate")
+    view.locator("#search").fill("Betula NANA")  # which the model knows: there is nothing to propose
+    view.locator("#found button").first.wait_for()
+    assert view.locator("#found button").count() == 1
+    view.locator("#search").fill("Tilia × europaea")
+    view.get_by_text("The model does not know this name.").wait_for()
+    view.get_by_text("Propose the new name: Tilia × europaea").click()
+    view.get_by_text("You said: Tilia × europaea.").wait_for()
+    view.locator("#again, #clear").first.click()
+    upload(view, png(82))
+    view.wait_for_selector("li.candidate")
+    view.get_by_text("Something of another kind").click()
+    view.get_by_text("You said: Something of another kind.").wait_for()
+    kept = [(event.verb, event.label) for event in list(read_events(server[1]))[-2:]]
+    assert kept == [("new_name", "Tilia × europaea"), ("not_this_kind", "")]
+
+
 def test_the_audit_stands_beside_the_promise(view):
     """A line about the model: what people who know found, and what was promised."""
     told = {"lists": 90, "audited": 40, "coverage": 0.7, "low": 0.5347, "high": 0.8344, "promised": 0.9}

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shortlist._store.json import strict_json
-from shortlist.cli._console import print_facts, print_json
+from shortlist.cli._console import print_facts, print_json, printable
 from shortlist.cli._options import AsJson, argument, option
 
 feedback_app = typer.Typer(
@@ -57,7 +57,7 @@ def export(
     """Write people's answers as votes. Of several answers of a person to one observation, the last counts.
 
     "None of these", "the photo is bad" and "not this kind" are votes for !none_of_these, !bad_image and
-    !not_this_kind. "I do not know" is no vote.
+    !not_this_kind. A proposed name is a vote for !new:NAME. "I do not know" is no vote.
     """
     from shortlist.feedback import (
         Photo,
@@ -104,21 +104,30 @@ def review(
     out: Annotated[Path | None, option("File for all of them (.csv).", "--out", "-o")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List observations that the votes could not decide. Where one more answer helps most comes first."""
-    from shortlist._tables import write_columns
-    from shortlist.feedback import review_queue
+    """List observations that the votes could not decide, and proposed names that are no classes yet.
 
-    queue = review_queue(store, first=limit, theta=theta, min_agreement=min_agreement)
+    Where one more answer helps most comes first. shortlist data grow makes classes of the names.
+    """
+    from shortlist._tables import write_columns
+    from shortlist.feedback import review_queue, waiting_proposals
+
+    rule = {"theta": theta, "min_agreement": min_agreement}
+    queue, proposals = review_queue(store, first=limit, **rule), waiting_proposals(store, **rule)
     if out is not None:
         names = ("item", "information", "label", "votes", "undecided")
         write_columns(out, {name: [getattr(row, name) for row in queue] for name in names})
     if as_json:
-        typer.echo(strict_json({"waiting": len(queue), "first": [row._asdict() for row in queue[:limit]]}))
+        content = {"waiting": len(queue), "first": [row._asdict() for row in queue[:limit]]}
+        typer.echo(strict_json(content | {"proposals": [name._asdict() for name in proposals]}))
         return
     typer.echo(f"{len(queue):,} observations wait{'; the most informative first:' if queue else '.'}")
     for row in queue[:limit]:
         shares = ", ".join(f"{label} {share:.2f}" for label, share in row.candidates[:4])
         typer.echo(f"{row.item}  {row.information:.3f} nats  {row.votes} votes  {shares}")
+    if proposals:
+        typer.echo(f"{len(proposals):,} proposed names:")
+    for name, observations, valid in proposals[:limit]:
+        typer.echo(printable(f"{name}  {observations} observations, {valid} with a valid label"))
 
 
 @feedback_app.command()

@@ -98,6 +98,10 @@ def serve(
             "taxon table or its folder."
         ),
     ] = None,
+    kind: Annotated[
+        str,
+        option("What the model knows, such as 'a plant': the page has a button for what is no such thing."),
+    ] = "",
     device: Annotated[str, option("Device of the network, such as cpu or cuda.")] = "cpu",
     network: OwnNetwork = None,
     engine: Annotated[
@@ -146,7 +150,7 @@ def serve(
     paths = {name: path and str(path) for name, path in files.items()}
     paths = {"feedback": feedback} | paths
     parts = {"limits": limits, "audit": audit, "device": device, "network": network}
-    parts |= {"any_project": any_project, "allow_urls": tuple(allow_urls or ())}
+    parts |= {"any_project": any_project, "allow_urls": tuple(allow_urls or ()), "kind": kind}
     source = ServiceSource(**paths, **parts)  # type: ignore[arg-type]
     where: dict[str, Any] = {"host": host, "port": port, "origins": cors or (), "hosts": allow_host or ()}
     if engine == "ray":

@@ -155,6 +155,13 @@ def grow(
     votes: Annotated[Path, option("Votes: the file that shortlist feedback export --out wrote.")],
     images: Annotated[Path, option("Photos: the file that shortlist feedback export --images wrote.")],
     rule: dict[str, Any],
+    names: Annotated[
+        Path | None,
+        option(
+            "Checklist of what proposed names are, with synonyms, authors and common names: a CSV, or a "
+            "Darwin Core taxon table or its folder."
+        ),
+    ] = None,
     min_observations: Annotated[
         int, option("Make a class of a proposed name that is valid for this many observations.", min=1)
     ] = 5,
@@ -176,7 +183,7 @@ def grow(
     from shortlist.curation import apply_plan, plan_growth
 
     check_is_free(new)
-    options = {"min_observations": min_observations, "held_out": held_out}
+    options: dict[str, Any] = {"min_observations": min_observations, "held_out": held_out, "names": names}
     with waiting("weighing votes"):
         plan = plan_growth(old, votes=votes, images=images, **options, **rule)
     if not dry_run:

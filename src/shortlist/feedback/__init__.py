@@ -6,7 +6,7 @@ from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.drift import find_drift
 from shortlist.feedback.event import VERBS, Event, Shown
 from shortlist.feedback.export import write_photos, write_votes
-from shortlist.feedback.review import review_queue
+from shortlist.feedback.review import review_queue, waiting_proposals
 from shortlist.feedback.store import (
     FeedbackStore,
     answers_by_item,

@@ -14,7 +14,7 @@ import numpy as np
 
 from shortlist._bounds import require_count
 from shortlist.feedback._tables import Said
-from shortlist.feedback.event import LABELED
+from shortlist.feedback.event import LABELED, NEW_NAME
 
 if TYPE_CHECKING:  # torch comes with it, for which those that only count answers need not wait
     from shortlist.metrics import ExchangeabilityTest
@@ -109,8 +109,9 @@ class _Answers:
 
     def add(self, event: Said) -> None:
         assert event.top is not None
-        # "none of these" is a miss too: without it, the audit would be as censored as confirmations are
-        is_reply = event.verb in (*LABELED, "none_of_these")
+        # "none of these" and a new name are misses: without them, the audit would be as censored as
+        # confirmations are
+        is_reply = event.verb in (*LABELED, NEW_NAME, "none_of_these")
         self._photos.append(int(event.photos[:16], 16))
         self._tops.append(event.top)
         self._levels.append(nan if event.promised is None else event.promised)

@@ -13,7 +13,9 @@ from shortlist._text import composed
 
 LABELED = ("confirm", "other_class")
 """Verbs that name a class."""
-VERBS = (*LABELED, "none_of_these", "do_not_know", "bad_image", "not_this_kind")
+NEW_NAME = "new_name"
+"""Verb that proposes a name which the model does not know."""
+VERBS = (*LABELED, NEW_NAME, "none_of_these", "do_not_know", "bad_image", "not_this_kind")
 """What a person can say."""
 ERASED, ERASURE = "erased", "erasure"  # what is left of an event that was deleted; the record of a deletion
 
@@ -23,6 +25,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CONTROL_OF_NOTE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # a note may have lines and tabs
 _LONGEST = 500  # characters of a name
 _LONGEST_NOTE = 2000
+_LONGEST_PROPOSAL = 200
 
 
 class Shown(NamedTuple):
@@ -43,7 +46,8 @@ class Event:
         person: Opaque name of the person, no address and no real name; empty if not known. It is kept in
             Unicode's composed form, in which votes compare people.
         key: Key by which the person was let in, as a hash; empty on a server without keys.
-        label: Id of the class that is meant, for ``confirm`` and ``other_class``.
+        label: Id of the class that is meant, for ``confirm`` and ``other_class``; the name that is proposed,
+            for ``new_name``.
         images: SHA-256 of each photo of the object, in hexadecimal digits.
         observation: Name of the observation, which all photos of one object share; made from the photos if
             empty.
@@ -78,8 +82,11 @@ class Event:
 
     def __post_init__(self) -> None:
         check_choice("verb", self.verb, VERBS)
-        if (self.label != "") != (self.verb in LABELED):
-            raise ValueError(f"label must be given for confirm and other_class, and only there: {self.verb}")
+        if (self.label != "") != (self.verb in (*LABELED, NEW_NAME)):
+            raise ValueError(f"label must be given for confirm, other_class, new_name alone: {self.verb}")
+        if self.verb == NEW_NAME:
+            _check_proposal(self.label)
+            object.__setattr__(self, "label", composed(" ".join(self.label.split())))
         for name in ("request", "person", "label", "observation", "model", "status", "key"):
             _check_text(name, getattr(self, name), shortest=int(name == "request"))
         for name in ("request", "person", "observation"):
@@ -158,6 +165,13 @@ def _check_text(name: str, value: Any, *, shortest: int = 0, longest: int = _LON
         value.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{name} must be text that UTF-8 can write, got a lone surrogate") from None
+
+
+def _check_proposal(name: str) -> None:
+    _check_text("name", name, longest=_LONGEST_PROPOSAL)
+    _check_name("name", name)
+    if name.lstrip().startswith("!"):  # labels of ours
+        raise ValueError(f"name must not begin with '!', got {name[:80]!r}")
 
 
 def _check_name(name: str, value: str) -> None:

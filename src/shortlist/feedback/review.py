@@ -1,7 +1,7 @@
 """A queue of observations that the votes could not decide, the most informative first."""
 
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from heapq import nsmallest
 from itertools import groupby, islice
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.curation import AGAINST, ConsensusLabels, aggregate_votes
+from shortlist.curation import AGAINST, PROPOSAL, ConsensusLabels, aggregate_votes
 from shortlist.feedback.store import answers_by_item, shown_at
 from shortlist.feedback.votes import Tally, Vote, each_vote, votes_of
 
@@ -66,6 +66,41 @@ def review_queue(store: str | Path, *, first: int = 20, **rule: Any) -> list[ToR
     chosen = nsmallest(first, noted(), key=_order)
     rest.sort(key=_order)
     return chosen + rest[len(chosen) :]
+
+
+class Proposal(NamedTuple):
+    """A proposed name that is no class yet.
+
+    Args:
+        name: The name, as it was sent.
+        observations: Number of observations that somebody named so.
+        valid: Number of those of which it is the valid label.
+    """
+
+    name: str
+    observations: int
+    valid: int
+
+
+def waiting_proposals(store: str | Path, **rule: Any) -> list[Proposal]:
+    """Return the names that people proposed, those first that are the valid label of most observations.
+
+    Args:
+        store: Folder of the store.
+        **rule: Options of :func:`~shortlist.curation.votes.aggregate_votes`.
+
+    Raises:
+        ValueError: If there are no votes.
+    """
+    labels, _ = _labels(store, rule)
+    valid = Counter(labels.labels[labels.valid].tolist())
+    named = Counter(
+        label
+        for _, votes in groupby(each_vote(answers_by_item(store), Tally()), key=attrgetter("item"))
+        for label in {vote.label for vote in votes if vote.label.startswith(PROPOSAL)}
+    )
+    waiting = [Proposal(label.removeprefix(PROPOSAL), n, valid[label]) for label, n in named.items()]
+    return sorted(waiting, key=lambda proposal: (-proposal.valid, -proposal.observations, proposal.name))
 
 
 def _order(entry: ToReview) -> tuple[float, str]:

@@ -7,9 +7,9 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from shortlist.curation import MACHINE
+from shortlist.curation import MACHINE, PROPOSAL
 from shortlist.feedback._tables import Said
-from shortlist.feedback.event import Event
+from shortlist.feedback.event import NEW_NAME, Event
 
 
 class Vote(NamedTuple):
@@ -18,7 +18,8 @@ class Vote(NamedTuple):
     Args:
         item: The observation.
         user: The person.
-        label: Id of a class, or ``!none_of_these``, ``!bad_image`` or ``!not_this_kind``.
+        label: Id of a class; ``!new:NAME``, a proposed name; ``!none_of_these``, ``!bad_image`` or
+            ``!not_this_kind``.
         author: The person who gave copies of the photos; empty if nobody did.
         time: When it was said.
     """
@@ -91,7 +92,8 @@ def votes_of(
     listed = next((one for one in reversed(said) if one.top is not None), None)
     tally.left_out["of nobody known"] += nobody
     tally.left_out["answered again later"] += len(said) - nobody - len(last) + ("" in last)
-    if listed is not None and listed.status == "novel" and not with_novel:
+    is_proposed = any(answer.verb == NEW_NAME for answer in last.values())  # who names it has looked
+    if listed is not None and listed.status == "novel" and not with_novel and not is_proposed:
         tally.novel.add(item)
     votes = []
     for person, one in last.items():
@@ -102,7 +104,8 @@ def votes_of(
         elif item in tally.novel:
             tally.left_out["like nothing known"] += 1
         else:
-            votes.append(Vote(item, person, one.label or f"!{one.verb}", author, one.time))
+            label = f"{PROPOSAL}{one.label}" if one.verb == NEW_NAME else one.label or f"!{one.verb}"
+            votes.append(Vote(item, person, label, author, one.time))
     if with_machine and votes and listed is not None:
         votes.append(Vote(item, MACHINE, listed.best, author, listed.time))
     return votes

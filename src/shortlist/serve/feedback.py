@@ -221,6 +221,8 @@ def _event(
         raise _bad("class_id must be given for confirm and other_class, and only there.")
     if said.class_id is not None and said.class_id not in classes:
         raise _bad("class_id must be the id of one of the model's classes.")
+    if (said.name is not None) != (said.verb == "new_name"):
+        raise _bad("name must be given for new_name, and only there.")
     try:
         listed = read_receipt(said.receipt or "", secret)
     except ValueError as error:
@@ -237,7 +239,7 @@ def _event(
             said.verb,
             said.id or secrets.token_hex(16),
             person=said.person or "",
-            label=said.class_id or "",
+            label=said.class_id or said.name or "",
             images=images,
             observation=said.about.observation,
             consent=said.consent,

@@ -75,6 +75,7 @@ def _page(service: Service) -> str:
         classes=f"{card['classes']:,}",
         examples=None if card["training_examples"] is None else f"{card['training_examples']:,}",
         needs_key=service.keys.needed,
+        kind=service.kind,
         max_images=MAX_IMAGES,
         drawing=_is_drawing(service),
         groups=card["choices"]["groups"],

@@ -313,8 +313,13 @@ class Feedback(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    verb: Literal["confirm", "other_class", "none_of_these", "do_not_know", "bad_image", "not_this_kind"]
+    verb: Literal[
+        "confirm", "other_class", "new_name", "none_of_these", "do_not_know", "bad_image", "not_this_kind"
+    ]
     class_id: Id | None = Field(default=None, description="Class that is meant, for confirm and other_class.")
+    name: str | None = Field(
+        default=None, max_length=200, description="Name that the model does not know, for new_name."
+    )
     id: Id | None = Field(
         default=None, description="Name of this request. Sent again with the same, it is recorded once."
     )

@@ -60,6 +60,7 @@ class Service:
             :class:`~shortlist.serve.fetching.Fetcher`. None by default.
         places: Places that requests can name; see :func:`~shortlist.serve.places.read_places`.
         names: Names that people can search; those of the model's classes if ``None``.
+        kind: What the model knows, such as ``"a plant"``, for the page; empty if it is not said.
         metrics: Counters, which services share that take each other's place; its own if ``None``.
 
     Raises:
@@ -81,6 +82,7 @@ class Service:
         allow_urls: Collection[str] = (),
         places: Sequence[Place] = (),
         names: Checklist | None = None,
+        kind: str = "",
         metrics: Metrics | None = None,
     ) -> None:
         if model.preprocessing is None:
@@ -102,6 +104,7 @@ class Service:
         self.replies = Admission(replace(self.limits, requests=REPLIES))
         self.rate = RateLimit(self.limits.rate)
         self.any_project, self.fetcher = any_project, Fetcher(allow_urls, self.limits)
+        self.kind = kind
         self.decoder = Decoder(model, self.limits)
         self.batcher = Batcher(self._answer, self.limits, self.metrics, lambda: self.admission.arriving)
         self.version = "unsaved" if source is None else model_version(source)

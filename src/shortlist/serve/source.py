@@ -34,6 +34,7 @@ class ServiceSource:
         allow_urls: Hosts from which photos may be fetched.
         places: Folder of places, or ``None``; it is read with each release.
         names: Checklist that people can search, or ``None``; it is read once.
+        kind: What the model knows, such as ``"a plant"``, for the page; empty if it is not said.
         device: Device of the network.
         network: For a model whose network is the user's own code, the function that makes it.
         secret: Signs addresses of images: what one process gives out, the others know.
@@ -50,6 +51,7 @@ class ServiceSource:
     allow_urls: tuple[str, ...] = ()
     places: str | None = None
     names: str | None = None
+    kind: str = ""
     device: str = "cpu"
     network: str | None = None
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
@@ -100,6 +102,8 @@ class ServiceSource:
         if index is None and (folder / "index").is_dir():
             index = str(folder / "index")
         known = None if index is None else ImageIndex.open(index, model=model)
-        options = {name: getattr(self, name) for name in ("audit", "limits", "any_project", "allow_urls")}
+        options = {
+            name: getattr(self, name) for name in ("audit", "limits", "any_project", "allow_urls", "kind")
+        }
         places = () if self.places is None else read_places(self.places)
         return Service(model, source=folder, index=known, places=places, **options, **parts)

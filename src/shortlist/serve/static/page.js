@@ -262,11 +262,11 @@ function randomName() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0")).join("");
 }
 
-async function reply(verb, said, classId = null) {
+async function reply(verb, said, classId = null, name = null) {
   const shown = current.answer.candidates.filter((one) => one.in_set).map((one) => one.id);
   current.reply ||= randomName(); // the same if it is sent again
   const consent = at("consent-yes").checked;
-  const content = { verb, class_id: classId, id: `${current.reply}-${verb}-${classId}`.slice(0, 500), person: personName(),
+  const content = { verb, class_id: classId, name, id: `${current.reply}-${verb}-${name ?? classId}`.slice(0, 500), person: personName(),
     receipt: current.answer.receipt, shown: shown.slice(0, 100), consent };
   const form = new FormData();
   form.append("event", new Blob([JSON.stringify(content)], { type: "application/json" }));
@@ -291,17 +291,22 @@ async function search() {
   }
   const answer = await fetched(`/v1/classes?limit=8&search=${encodeURIComponent(text)}`).catch(() => null);
   if (number !== searching || !answer) return;
-  const items = answer.classes.map((one) => {
-    const named = [one.name, ...one.common_names.slice(0, 1)].join(" · ");
-    const button = make("button", { type: "button", dir: "auto", textContent: named });
+  const choice = (label, send) => {
+    const button = make("button", { type: "button", dir: "auto", textContent: label });
     button.addEventListener("click", () => {
       at("search").value = "";
       at("found").replaceChildren();
-      reply("other_class", one.name, one.id);
+      send();
     });
     return make("li", {}, button);
-  });
-  at("found").replaceChildren(...(items.length ? items : [make("li", { textContent: words.search_none })]));
+  };
+  const items = answer.classes.map((one) =>
+    choice([one.name, ...one.common_names.slice(0, 1)].join(" · "), () => reply("other_class", one.name, one.id)));
+  if (!items.length) items.push(make("li", { textContent: words.search_none }));
+  if (!answer.classes.some((one) => one.name.toLowerCase() === text.toLowerCase())) {
+    items.push(choice(say(words.propose, { name: text }), () => reply("new_name", text, null, text)));
+  }
+  at("found").replaceChildren(...items);
 }
 
 // Earlier on this visit
