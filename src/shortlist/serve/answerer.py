@@ -55,10 +55,10 @@ class Answerer:
         rows = torch.arange(len(scores)).split([query.size for query in queries])
         answers: list[Answer | None] = [None] * len(queries)
         for numbers in groups.values():
-            own = slice(None) if len(groups) == 1 else torch.cat([rows[number] for number in numbers])
-            query, some = queries[numbers[0]], None if features is None else features[own]
-            options = {"features": some, "at_least": query.limit, "limit": query.limit}
-            lists = self.model.lists(scores[own], query.choice, **options)
+            group = slice(None) if len(groups) == 1 else torch.cat([rows[number] for number in numbers])
+            query, group_features = queries[numbers[0]], None if features is None else features[group]
+            options = {"features": group_features, "at_least": query.limit, "limit": query.limit}
+            lists = self.model.lists(scores[group], query.choice, **options)
             for number, listed in zip(numbers, lists, strict=True):
                 photos = None if features is None else features[rows[number]]
                 answers[number] = self._answer(queries[number], listed, photos)

@@ -22,10 +22,9 @@ class Batcher:
     """A queue of queries, and the thread that answers them in batches.
 
     A batch has at most ``limits.batch`` images; clients take turns in it. Its first query waits for others
-    for ``limits.wait`` seconds at most: as long as other requests are on their way, or as queries go on to
-    come and are fewer than those of the batch before. A single client never waits. What counts is the number
-    of looks, a millisecond apart: the time in which the event loop takes in other requests is not lost by
-    waiting.
+    at most ``limits.wait`` seconds. It waits as long as other requests are on their way, or as queries go on
+    to come and are fewer than those of the batch before. A single client never waits. The wait is counted in
+    looks, a millisecond apart, so that the time in which the event loop reads other requests does not count.
 
     Work that is expected to take 20 ms at most is done in the event loop: with a small network, two threads
     would mostly wait for each other. What may take long to look up, as similar images, goes to the thread.
@@ -92,25 +91,25 @@ class Batcher:
             self._coming -= images
 
     def submit(self, queries: Sequence[Query], client: str = "") -> list[Future]:
-        """Put queries of a client into the queue, all or none, and return what their answers will be in.
+        """Put queries of a client into the queue, all or none, and return the futures of their answers.
 
         Raises:
             Refusal: With 503, if the queue is full.
         """
         images = sum(query.size for query in queries)
-        made = [self._loop.create_future() for _ in queries]
+        futures = [self._loop.create_future() for _ in queries]
         with self._changed:
             if self._closed:
                 raise busy("it is shutting down")
             if self._images + images > self._limits.queue:
                 raise busy("too many images wait for the model")
             self._images += images
-            for pair in zip(queries, made, strict=True):
+            for pair in zip(queries, futures, strict=True):
                 self._gathering.put(client, pair)
         if self._looks is None:
             self._looks = self._seen = 0
             self._loop.call_soon(self._gather)  # after all else that is at hand, which may bring more
-        return made
+        return futures
 
     def _gather(self) -> None:
         """Answer the queries that have come, or wait a little for those on their way."""

@@ -93,7 +93,7 @@ class Service:
         self.names = names or Checklist.of_classes(model.classes)
         self._prepared: Recent[bool] = Recent(_PREPARED)
         self.keys, self.admin_keys = (
-            found if isinstance(found, Keys) else Keys(found) for found in (keys, admin_keys)
+            given if isinstance(given, Keys) else Keys(given) for given in (keys, admin_keys)
         )
         self._own_feedback = not isinstance(feedback, FeedbackDesk)
         self.feedback = feedback if isinstance(feedback, FeedbackDesk) else FeedbackDesk(feedback)
@@ -124,15 +124,15 @@ class Service:
             self.metrics.watch(name, words, read)
 
     def _answer(self, queries: Sequence[Query]) -> Sequence[Answer]:
-        """Answer queries, after a look whether the index has changed."""
+        """Answer queries; refresh the index first, if they want images of it."""
         if any(query.related_images for query in queries):
             self.known_images()
         return self.answerer.answer(queries)
 
     def known_images(self) -> Any:
-        """Return the index, if there is one, after a look whether it has changed.
+        """Return the index, refreshed, if there is one.
 
-        Whoever shows an image looks: another process may have named one that was just added.
+        Each caller refreshes: another process may have named an image that was just added.
         """
         if isinstance(self.index, ImageIndex):
             try:
@@ -142,13 +142,13 @@ class Service:
         return self.index
 
     def client(self, request: Request, key: str | None = None) -> str:
-        """Return who asks, by key or by address; without the key that is needed, the request is refused."""
+        """Return the name of a client, by key or address; refuse a request without the key that is needed."""
         if not self.keys.needed:
             return self.address(request)
         return self.keys.client(key or key_of(request)) or "unknown"
 
     def address(self, request: Request) -> str:
-        """Return who asks, by address alone."""
+        """Return the name of a client by its address alone."""
         address = request.scope["client"]
         return network_of(address[0]) if address else "unknown"
 
@@ -185,7 +185,7 @@ class Service:
     async def checked(self, choice: Choice) -> Choice:
         """Return a choice with nothing left open, or refuse it with 422.
 
-        What is asked for a first time at a place may take a while, so that other requests go on.
+        A first choice of a place may take a while: it is resolved in a thread, and other requests go on.
         """
         try:
             if choice.place is not None and choice not in self._prepared:
@@ -250,6 +250,11 @@ class Service:
         content = self.form(answer, language) | {"images": images, "model": self.named}
         return written(content | {"seconds": _since(start)} | more)
 
+    def written_each(self, answers: Sequence[Answer | BadImage], language: str, *, start: float) -> bytes:
+        """Return answers as JSON, one for each image."""
+        forms = [a.to_dict() if isinstance(a, BadImage) else self.form(a, language) for a in answers]
+        return written({"answers": forms, "model": self.named, "seconds": _since(start)})
+
     async def signing(self, uploads: Sequence[Upload]) -> Signing:
         """Return what a receipt for these photos needs."""
 
@@ -265,11 +270,6 @@ class Service:
             self._drift = self.feedback.drift(self.version)
             self._drift_until = time.monotonic() + _DRIFT_SECONDS
         return self._drift
-
-    def written_each(self, answers: Sequence[Answer | BadImage], language: str, *, start: float) -> bytes:
-        """Return answers as JSON, one for each image."""
-        forms = [a.to_dict() if isinstance(a, BadImage) else self.form(a, language) for a in answers]
-        return written({"answers": forms, "model": self.named, "seconds": _since(start)})
 
     def start(self) -> None:
         """Start to answer; called in the event loop."""
