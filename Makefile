@@ -61,7 +61,8 @@ types: $(READY)
 docs: $(READY)  ## the documentation site, into site/; a link or a name that leads nowhere is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-check: lint types docs test slow shapes  ## what CI runs, and the long tests
+# README's test command is last: its closing line ends the output of CI
+check: lint types docs shapes slow test  ## what CI runs
 
 bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
 	$(BIN)/python benchmarks/losses.py

@@ -2,7 +2,6 @@
 
 import importlib
 import re
-import shutil
 import subprocess
 import sys
 import types
@@ -129,19 +128,11 @@ def test_built_pages_ask_no_other_server(site):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
-def test_pages_fit_the_screen_and_stay_at_home(site, width):
-    sync_api = pytest.importorskip("playwright.sync_api")
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        pytest.skip("no browser: `apt-get install chromium` brings one")
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=flags)
-        page = browser.new_page(viewport={"width": width, "height": 844})
-        requests = []
-        page.on("request", lambda request: requests.append(request.url))
-        for name in ("index", "losses", "recipes", "migration", "papers", "reference/losses", "security"):
-            page.goto((site / f"{name}.html").as_uri())
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-        browser.close()
+def test_pages_fit_the_screen_and_stay_at_home(site, browser, width):
+    page = browser.new_page(viewport={"width": width, "height": 844})
+    requests = []
+    page.on("request", lambda request: requests.append(request.url))
+    for name in ("index", "losses", "recipes", "migration", "papers", "reference/losses", "security"):
+        page.goto((site / f"{name}.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
     assert all(url.startswith(("file:", "data:", "blob:")) for url in requests)
