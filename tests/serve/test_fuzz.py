@@ -26,6 +26,7 @@ ROUTES = (
     ("GET", "/v1/classes/{id}"),
     ("GET", "/v1/model"),
     ("GET", "/v1/places"),
+    ("GET", "/v1/names"),
     ("GET", "/v1/ladder"),
     ("GET", "/v1/images/{id}"),
     ("POST", "/v1/feedback"),
