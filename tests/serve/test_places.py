@@ -308,3 +308,16 @@ def test_what_clients_choose_is_not_remembered_for_ever(start, trees):
         params = {"coverage": 0.5 + number / 1000, "at_most": 1 + number % 30}
         assert client.post("/v1/identify", params=params, files=files(png(1))).status_code == 200
     assert len(rows._thresholds) <= 64
+
+
+def test_one_photo_sent_five_times_is_one_photo(alps):
+    def ask(*seeds):
+        return alps.post("/v1/identify", params={"coverage": 0.9}, files=files(*map(png, seeds))).json()
+
+    once, five = ask(1), ask(1, 1, 1, 1, 1)
+    assert five["images"] == 1 and five["promise"] == once["promise"]
+    assert five["candidates"] == once["candidates"]
+    assert ask(1, 4, 1)["candidates"] == ask(1, 4)["candidates"] != once["candidates"]
+    twice = alps.post("/v2/identify/all", files=files(png(1), png(1))).json()
+    assert len(twice["query"]["images"]) == 2
+    assert twice["results"] == alps.post("/v2/identify/all", files=files(png(1))).json()["results"]

@@ -7,7 +7,7 @@ Starlette's parser takes 28 us for a photo of 1 kB, this one 3. At 64 clients wi
 import asyncio
 import re
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -51,6 +51,11 @@ async def read_form(request: Request, limits: Limits, held: Held, *, max_files: 
     boundary = _boundary(request.headers.get("content-type", ""))
     body = await read_body(request, limits, held, most=limits.request_bytes)
     return parse_form(body, boundary, limits, max_files=max_files)
+
+
+def distinct(uploads: Sequence[Upload]) -> list[Upload]:
+    """Return photos without those that are there already: one photo, sent twice, tells no more."""
+    return list({upload.content: upload for upload in reversed(uploads)}.values())[::-1]
 
 
 def _boundary(kind: str) -> bytes:

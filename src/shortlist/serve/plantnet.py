@@ -24,7 +24,7 @@ from shortlist.place import Place
 from shortlist.serve import examples
 from shortlist.serve.answer_form import promise_form
 from shortlist.serve.exchange import Answer
-from shortlist.serve.forms import Form, Upload, read_form
+from shortlist.serve.forms import Form, Upload, distinct, read_form
 from shortlist.serve.limits import MAX_IMAGES, Held
 from shortlist.serve.options import BatchOptions
 from shortlist.serve.places import ALL
@@ -150,8 +150,9 @@ async def _identified(
         uploads, organs = await photos(held)
         options = BatchOptions(limit=min(asked.results, 100), related_images=_RELATED if asked.related else 0)
         top, group = min(asked.results, len(service.model.classes)), _group(service, organs)
-        choice = await service.checked(Choice(top=top, place=place, group=group, photos=len(uploads)))
-        answer = await service.answer_object(uploads, options, held, choice=choice)
+        photographed = distinct(uploads)
+        choice = await service.checked(Choice(top=top, place=place, group=group, photos=len(photographed)))
+        answer = await service.answer_object(photographed, options, held, choice=choice)
     if not asked.no_reject and answer.status == "novel":
         raise Refusal(404, "rejected", "Species not found")
     query = {

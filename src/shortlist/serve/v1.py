@@ -17,7 +17,7 @@ from shortlist.model import Choice
 from shortlist.sentences import LANGUAGE
 from shortlist.serve import examples, schemas
 from shortlist.serve.card import ladder
-from shortlist.serve.forms import Form, Upload, read_form
+from shortlist.serve.forms import Form, Upload, distinct, read_form
 from shortlist.serve.limits import MAX_IMAGES
 from shortlist.serve.metrics import CONTENT_TYPE
 from shortlist.serve.options import BatchOptions, IdentifyOptions, LadderOptions, Language
@@ -58,7 +58,7 @@ def identify_routes(service: Service) -> APIRouter:
         start = time.perf_counter()
         with service.entering(request) as (held, _):
             form = await read_form(request, limits, held, max_files=MAX_IMAGES)
-            uploads = images_of(form)
+            uploads = distinct(images_of(form))
             signing = await service.signing(uploads) if options.receipt else None
             if signing is not None and signing.audit:
                 options = options.model_copy(update={"limit": _WIDE})
