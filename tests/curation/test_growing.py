@@ -5,6 +5,7 @@ import hashlib
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -263,6 +264,26 @@ def test_synonyms_of_a_checklist_are_one_proposal(tmp_path):
     )  # without a checklist: the table knows its synonyms
     assert again.waiting == {"Acer hebecarpum": 1} and again.taken_over["new images"] == 0
     assert again.class_table == table
+
+
+def test_observations_with_a_flagged_photo_wait(tmp_path):
+    def noisy(numbers, side=64):
+        rows = make_rows(tmp_path / f"images-{side}", numbers)
+        for place, row in enumerate(rows):
+            levels = np.random.default_rng([side, numbers[0], place]).integers(
+                0, 256, (side, side), dtype=np.uint8
+            )
+            Image.fromarray(levels).save(row["path"])
+        return rows
+
+    apply_plan(plan_of(tmp_path, noisy(range(40)), held_out=0.4), tmp_path / "first")
+    new = noisy(range(40, 50)) + noisy(range(50, 53), side=16)
+    Image.new("L", (64, 64), 9).save(new[0]["path"])  # nothing sharp in it
+    assert growth_of(tmp_path, new, tmp_path / "first").taken_over["new images"] == 26
+    plan = growth_of(tmp_path, new, tmp_path / "first", keep_good=0.9)
+    taken = {path for path, _, _ in plan.rows}
+    assert taken.isdisjoint(row["path"] for row in [*new[:2], *new[-6:]])  # whole observations
+    assert 4 <= plan.left_out["observations with a blurred or small photo, which wait"] <= 7
 
 
 def test_classes_whose_names_differ_in_case_alone_have_two_folders(tmp_path):

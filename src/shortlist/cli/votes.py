@@ -169,6 +169,14 @@ def grow(
         float | None,
         option("Share of the new observations that goes to val.", show_default="as in the old benchmark"),
     ] = None,
+    keep_good: Annotated[
+        float | None,
+        option(
+            "Let observations with a blurred or small photo wait, such that this share of good photos is "
+            "kept. The held-out photos of the old benchmark are the good ones.",
+            show_default="all are taken",
+        ),
+    ] = None,
     link: Annotated[LinkKind, option("Kind of link to the images.")] = LinkKind.hard,
     dry_run: Annotated[bool, option("Only show what would be made.")] = False,
     as_json: AsJson = False,
@@ -184,6 +192,7 @@ def grow(
 
     check_is_free(new)
     options: dict[str, Any] = {"min_observations": min_observations, "held_out": held_out, "names": names}
+    options |= {"keep_good": keep_good}
     with waiting("weighing votes"):
         plan = plan_growth(old, votes=votes, images=images, **options, **rule)
     if not dry_run:

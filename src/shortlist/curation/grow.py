@@ -1,5 +1,6 @@
 """Let a benchmark grow by people's votes: nothing of it is forgotten, and proposals become classes."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -13,10 +14,13 @@ from shortlist.curation._ballot import PROPOSAL
 from shortlist.curation._classes import add_classes
 from shortlist.curation.build import BenchmarkPlan, plan_of_rows
 from shortlist.curation.labeled import read_photos
-from shortlist.curation.parts import read_frozen
+from shortlist.curation.parts import Frozen, read_frozen
 from shortlist.curation.proposals import Proposals
+from shortlist.curation.quality import QualityBounds, quality_of
 from shortlist.curation.votes import ConsensusLabels, aggregate_votes, read_votes
 from shortlist.inputs import Row
+
+_MOST_MEASURED = 1000  # photos by which the bounds of quality are chosen
 
 
 def plan_growth(
@@ -27,6 +31,7 @@ def plan_growth(
     names: str | Path | None = None,
     min_observations: int = 5,
     held_out: float | None = None,
+    keep_good: float | None = None,
     **rule: Any,
 ) -> BenchmarkPlan:
     """Plan the next benchmark: all of an earlier one, and the photos whose labels people's votes make valid.
@@ -46,6 +51,8 @@ def plan_growth(
         names: Checklist of what proposed names are, for :meth:`shortlist.checklist.Checklist.read`.
         min_observations: Number of valid observations that make a class of a proposal.
         held_out: Chance of a new observation to be in the validation split; that of ``old`` if left out.
+        keep_good: Promised share of good photos that are not flagged as blurred or small, by those that
+            ``old`` holds out. An observation with a flagged new photo waits. Nothing is flagged if left out.
         **rule: Options of :func:`~shortlist.curation.votes.aggregate_votes`.
 
     Returns:
@@ -59,6 +66,8 @@ def plan_growth(
     proposals = Proposals(frozen.classes, None if names is None else Checklist.read(names))
     labels = _find_labels(votes, proposals, left_out, rule)
     rows = list(_rows_of_labels(labels, images, left_out))
+    if keep_good is not None:
+        rows = _without_flagged(rows, frozen, keep_good, left_out)
     rows, waiting = _without_waiting(rows, min_observations)
     old_rows, new_rows = frozen.take_in(rows, left_out)
     new_rows.sort(key=lambda row: row.class_label)
@@ -108,6 +117,19 @@ def _rows_of_labels(labels: ConsensusLabels, images: str | Path, left_out: Count
             for path, about in photos[str(item)]:
                 texts = {key: str(value) for key, value in ({"observation": item} | about).items()}
                 yield Row(path, label, **texts)
+
+
+def _without_flagged(rows: list[Row], frozen: Frozen, keep_good: float, left_out: Counter[str]) -> list[Row]:
+    """Leave out observations with a new photo that is blurred or small; the same votes bring them again."""
+    held_out = sorted(
+        row.path for row in frozen.rows if row.split != "train" and row.path not in frozen.deleted
+    )
+    bounds = QualityBounds.calibrate(map(quality_of, held_out[:_MOST_MEASURED]), keep=keep_good)
+    originals = {image.original for image in frozen.earlier.values()}
+    new = (row for row in rows if os.path.abspath(row.path) not in originals)
+    flagged = {row.observation for row in new if bounds.flags(quality_of(row.path))}
+    left_out["observations with a blurred or small photo, which wait"] += len(flagged)
+    return [row for row in rows if row.observation not in flagged]
 
 
 def _without_waiting(rows: list[Row], min_observations: int) -> tuple[list[Row], dict[str, int]]:

@@ -1,0 +1,72 @@
+"""Photos that are too blurred or too small, by bounds that keep a promised share of good photos."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from shortlist._checks import check_number
+
+_SIDE = 256  # pixels of the longer side at which sharpness is measured
+
+
+class Quality(NamedTuple):
+    """How sharp and how large a photo is; zeros if it cannot be read.
+
+    Args:
+        sharpness: Variance of the Laplacian of its gray levels, at a longer side of 256 pixels.
+        side: Its shorter side in pixels.
+    """
+
+    sharpness: float
+    side: float
+
+
+def quality_of(path: str | Path) -> Quality:
+    """Measure a photo."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as picture:
+            side = min(picture.size)
+            scale = _SIDE / max(picture.size)
+            size = [max(3, round(length * scale)) for length in picture.size]
+            gray = np.asarray(picture.convert("L").resize((size[0], size[1])), dtype=np.float64)
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return Quality(0.0, 0.0)
+    around = gray[:-2, 1:-1] + gray[2:, 1:-1] + gray[1:-1, :-2] + gray[1:-1, 2:]
+    return Quality(float((around - 4 * gray[1:-1, 1:-1]).var()), float(side))
+
+
+@dataclass(frozen=True)
+class QualityBounds:
+    """The least sharpness and side of a photo that is not flagged; see :meth:`calibrate`."""
+
+    sharpness: float
+    side: float
+
+    @classmethod
+    def calibrate(cls, good: Iterable[Quality], *, keep: float) -> "QualityBounds":
+        r"""Choose bounds that flag a good photo with a probability of at most ``1 - keep``.
+
+        Each of the two bounds is the k-th smallest value of n good photos, with :math:`k = \lfloor (n + 1)
+        (1 - keep) / 2 \rfloor`: a further good photo is below it with a probability of at most
+        :math:`k / (n + 1)`. With fewer than :math:`2 / (1 - keep) - 1` photos nothing is flagged.
+
+        Args:
+            good: Photos that are known to be good.
+            keep: Promised share of good photos that are not flagged, in (0, 1).
+        """
+        check_number("keep", keep, above=0.0, below=1.0)
+        values = np.asarray(list(good), dtype=np.float64).reshape(-1, 2)
+        rank = math.floor((len(values) + 1) * (1 - keep) / 2 + 1e-9)
+        bounds = np.sort(values, axis=0)[rank - 1] if rank else (0.0, 0.0)
+        return cls(float(bounds[0]), float(bounds[1]))
+
+    def flags(self, quality: Quality) -> list[str]:
+        """Return what is wrong with a photo: ``blurred``, ``small``; empty if nothing is."""
+        found = {"blurred": quality.sharpness < self.sharpness, "small": quality.side < self.side}
+        return [flag for flag, holds in found.items() if holds]

@@ -1,0 +1,54 @@
+"""Blurred and small photos are flagged, and the promised share of good ones is kept."""
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFilter
+
+from shortlist.curation.quality import Quality, QualityBounds, quality_of
+
+
+def photo(path, seed: int, *, side: int = 300, blur: float = 0.0):
+    levels = np.random.default_rng(seed).integers(0, 256, (side // 10, side // 8, 3), dtype=np.uint8)
+    picture = Image.fromarray(levels).resize((side + 50, side))
+    picture.filter(ImageFilter.GaussianBlur(blur)).save(path)
+    return path
+
+
+def test_sharpness_is_the_variance_of_the_laplacian(tmp_path):
+    gray = np.random.default_rng(0).integers(0, 256, (256, 200), dtype=np.uint8)
+    Image.fromarray(gray).save(tmp_path / "a.png")  # of the size at which it is measured
+    g = gray.astype(float)
+    values = [
+        g[i - 1, j] + g[i + 1, j] + g[i, j - 1] + g[i, j + 1] - 4 * g[i, j]
+        for i in range(1, 255)
+        for j in range(1, 199)
+    ]
+    assert quality_of(tmp_path / "a.png") == pytest.approx((np.var(values), 200))
+    (tmp_path / "no.png").write_bytes(b"no image")
+    assert quality_of(tmp_path / "no.png") == (0, 0)
+
+
+def test_blurred_and_small_photos_are_flagged(tmp_path):
+    good = [quality_of(photo(tmp_path / f"{seed}.png", seed)) for seed in range(99)]
+    bounds = QualityBounds.calibrate(good, keep=0.9)
+    assert bounds.flags(quality_of(photo(tmp_path / "blurred.png", 100, blur=6))) == ["blurred"]
+    assert "small" in bounds.flags(quality_of(photo(tmp_path / "small.png", 100, side=60)))
+    assert bounds.flags(Quality(0, 0)) == ["blurred", "small"]
+    # too few good photos to promise anything: nothing is flagged
+    assert QualityBounds.calibrate(good[:18], keep=0.9).flags(Quality(0, 0)) == []
+    with pytest.raises(ValueError, match="keep must be"):
+        QualityBounds.calibrate(good, keep=1.0)
+
+
+@pytest.mark.parametrize("number", [19, 150])
+def test_the_promised_share_of_good_photos_is_kept(number):
+    """Over draws of calibration and new photos, with values of any law: here skewed, and tied sides."""
+    chance, keep, flagged = np.random.default_rng(number), 0.9, []
+    for _ in range(2000):
+        values = np.stack([chance.lognormal(size=number + 20), chance.integers(1, 40, number + 20)], axis=1)
+        qualities = [Quality(*row) for row in values.tolist()]
+        bounds = QualityBounds.calibrate(qualities[:number], keep=keep)
+        flagged.append(np.mean([bool(bounds.flags(one)) for one in qualities[number:]]))
+    error = np.std(flagged) / np.sqrt(len(flagged))
+    assert np.mean(flagged) <= 1 - keep + 3 * error
+    assert np.mean(flagged) > 0.5 * (1 - keep)  # and the bounds are no empty ones
