@@ -1,21 +1,31 @@
-"""What the tool says to people about promises, and on its page: all of it is in ``_strings/en.json``.
+"""What the tool says to people about promises, and on its page, in the language that is spoken."""
 
-Another language is another file of the same keys.
-"""
-
-import json
-import math
+import re
 from dataclasses import replace
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any, Protocol, runtime_checkable
 
+from shortlist._spoken import (
+    LANGUAGE,
+    LANGUAGES,
+    as_count,
+    as_lower_end,
+    as_number,
+    as_percent,
+    as_share,
+    as_upper_end,
+    is_singular,
+    language_for,
+    speaking,
+    strings,
+)
 from shortlist.coverage_law import conformal_rank
 from shortlist.promise import Promise
 
 __all__ = [
     "LANGUAGE",
+    "LANGUAGES",
     "ladder_words",
+    "language_for",
     "next_photo_words",
     "not_about_words",
     "novelty_words",
@@ -24,13 +34,10 @@ __all__ = [
     "promise_numbers",
     "promise_words",
     "scope_words",
+    "speaking",
     "strings",
     "why_not",
 ]
-
-LANGUAGE = "en"
-"""Language of the sentences."""
-_MANY = 500  # smallest number of photos for which a percentage gets a decimal
 
 
 @runtime_checkable
@@ -55,12 +62,6 @@ class _NextPhoto(Protocol):
     def told_apart(self) -> float: ...
     @property
     def told_apart_now(self) -> float: ...
-
-
-@lru_cache(maxsize=1)
-def strings() -> dict[str, Any]:
-    """Return all sentences: those of a ``promise``, of ``novelty`` and of the ``page``."""
-    return json.loads(files("shortlist").joinpath(f"_strings/{LANGUAGE}.json").read_text(encoding="utf-8"))
 
 
 def promise_words(promise: Promise) -> str:
@@ -94,7 +95,7 @@ def promise_in_short(promise: Promise) -> str:
     if promise.has_too_few_rows:
         return words["too_few"]
     if promise.level is not None:
-        text = words["short"].format(level=_percent(promise.level), whom=_for_whom(promise))
+        text = words["short"].format(level=as_percent(promise.level), whom=_for_whom(promise))
     elif promise.size is not None:
         size = "average_size" if promise.about == "size" else "fixed_size"
         text = words[size].format(size=_classes(promise.size))
@@ -103,7 +104,7 @@ def promise_in_short(promise: Promise) -> str:
     if found is None:
         return text
     measured = words["measured_short"].format(
-        coverage=_share(found.coverage, found.rows),
+        coverage=as_share(found.coverage, found.rows),
         contain="" if promise.level is not None else words["measured_contain"],
         below=words["measured_below"] if promise.is_below else "",
     )
@@ -121,10 +122,10 @@ def promise_brief(promise: Promise) -> str:
     """
     words = strings()["promise"]
     if promise.level is not None:
-        return words["brief"].format(level=_percent(promise.level), whom=_for_whom(promise))
+        return words["brief"].format(level=as_percent(promise.level), whom=_for_whom(promise))
     if promise.asked is not None:
-        return words["brief_asked"].format(asked=_percent(promise.asked))
-    return words["brief_size"].format(size=f"{promise.size:g}") if promise.about == "size" else ""
+        return words["brief_asked"].format(asked=as_percent(promise.asked))
+    return words["brief_size"].format(size=as_number(f"{promise.size:g}")) if promise.about == "size" else ""
 
 
 def promise_numbers(promise: Promise) -> dict[str, Any]:
@@ -162,21 +163,23 @@ def not_about_words(promise: Promise) -> list[str]:
 def novelty_words(detector: _Detector) -> str:
     """Say what a detector of strangers promises."""
     words = strings()["novelty"]
-    given = "" if detector.delta is None else words["given"].format(chance=f"{1 - detector.delta:.3g}")
+    given = (
+        "" if detector.delta is None else words["given"].format(chance=as_number(f"{1 - detector.delta:.3g}"))
+    )
     return words[detector.rule].format(
-        level=f"{100 * detector.level:g}", rows=len(detector.values), given=given
+        level=as_number(f"{100 * detector.level:g}"), rows=as_number(str(len(detector.values))), given=given
     )
 
 
 def next_photo_words(photo: _NextPhoto, first: str, second: str) -> str:
     """Say which photo would tell two candidates apart, and how often it did."""
     shares = {"then": f"{100 * photo.told_apart:.0f}", "now": f"{100 * photo.told_apart_now:.0f}"}
-    return strings()["next_photo"].format(organ=photo.organ, first=first, second=second, **shares)
+    return strings()["next_photo"].format(organ=_fact(photo.organ), first=first, second=second, **shares)
 
 
 def ladder_words(rows: int) -> str:
     """Say what may be promised at a step of a control from fewer to surer."""
-    return strings()["promise"]["ladder"].format(rows=f"{rows:,}")
+    return strings()["promise"]["ladder"].format(rows=as_count(rows))
 
 
 def scope_words(promise: Promise) -> str:
@@ -200,9 +203,9 @@ def _about(promise: Promise) -> dict[str, str]:
     """Return the names in a sentence about a promise."""
     words = strings()["promise"]
     return {
-        "group": promise.group or words["group"],
+        "group": strings()["page"]["levels"].get(promise.group, promise.group) or words["group"],
         "place": promise.place or words["place"],
-        "classes": f"{promise.classes or 0:,}",
+        "classes": as_count(promise.classes or 0),
         "objects": _objects(promise) or words["all_objects"],
     }
 
@@ -214,15 +217,15 @@ def _objects(promise: Promise) -> str:
     if photos == 1 and not column:
         return ""
     kind = "both" if photos > 1 and column else "column" if column else "photos"
-    return words[f"objects_{kind}"].format(count=photos, column=scope.column, value=scope.value)
+    return words[f"objects_{kind}"].format(count=photos, column=_fact(scope.column), value=_fact(scope.value))
 
 
 def _what(promise: Promise) -> list[str]:
     """Say what is promised about what."""
     words = strings()["promise"]
-    asked = None if promise.asked is None else _percent(promise.asked)
+    asked = None if promise.asked is None else as_percent(promise.asked)
     if promise.level is not None:
-        values = {"level": _percent(promise.level), **_about(promise)}
+        values = {"level": as_percent(promise.level), **_about(promise)}
         if promise.void == "at most":
             return [words["capped"].format(most=_classes(promise.at_most or 0), **values)]
         more = [] if promise.asked in (None, promise.level) else [words["asked_more"].format(asked=asked)]
@@ -242,14 +245,16 @@ def _what(promise: Promise) -> list[str]:
 def _scope(promise: Promise, *, whole: bool = False) -> list[str]:
     """Say which objects a promise is about, and which not: what was not said before, or the whole."""
     words, scope, said = strings()["promise"]["scope"], promise.scope, []
-    joined = [words["joined"].format(column=scope.column, value=scope.value)] if scope.joined else []
+    joined = (
+        [words["joined"].format(column=_fact(scope.column), value=_fact(scope.value))] if scope.joined else []
+    )
     if promise.level is None:
         return joined
     counts = {"classes": 0 if promise.about == "place" else promise.classes, "unknown": scope.unknown}
     for name, count in counts.items():
         if count:
             key = f"{name}_one" if count == 1 else name
-            said.append(words[key].format(**{**_about(promise), "count": f"{count:,}"}))
+            said.append(words[key].format(**{**_about(promise), "count": as_count(count)}))
     objects = _objects(promise)
     if objects and (whole or promise.about not in ("rows", "node")):
         said.append(words["objects"].format(objects=objects))
@@ -269,7 +274,7 @@ def _share_words(promise: Promise) -> list[str]:
     if promise.share is None:
         return []
     words, rows = strings()["promise"], promise.rows or 0
-    values = {"rows": _counted(promise, rows), "share": _share(promise.share, rows)}
+    values = {"rows": _counted(promise, rows), "share": as_share(promise.share, rows)}
     return [words["share" if promise.classes is None else "share_place"].format(**_about(promise), **values)]
 
 
@@ -278,7 +283,7 @@ def _counted(promise: Promise, rows: int) -> str:
     objects = _objects(promise)
     if rows == 1 or not objects:
         return _photos(rows, of_objects=_is_of_objects(promise))
-    return f"{rows:,} {objects}"
+    return f"{as_count(rows)} {objects}"
 
 
 def _calibration(promise: Promise) -> list[str]:
@@ -288,7 +293,7 @@ def _calibration(promise: Promise) -> list[str]:
         return []
     said = _spread(promise, promise.rows)
     if promise.class_rows is not None:
-        least, median = (f"{rows:,}" for rows in promise.class_rows)
+        least, median = map(as_count, promise.class_rows)
         said.append(words["units"].format(unit=_unit(promise), least=least, median=median))
     if promise.is_by_unit and promise.class_rows is None:
         few = "few_nothing" if promise.left_out else "few_all_classes"
@@ -297,9 +302,9 @@ def _calibration(promise: Promise) -> list[str]:
         lack = "left_out_few" if promise.is_by_unit else "left_out_none"  # an average counts every class
         key = f"{lack}_one" if promise.left_out == 1 else lack
         objects = _objects(promise) or words["any_photos"]
-        said.append(words[key].format(count=f"{promise.left_out:,}", objects=objects))
+        said.append(words[key].format(count=as_count(promise.left_out), objects=objects))
     if promise.rows_also:
-        said.append(words["also"].format(also=promise.rows_also))
+        said.append(words["also"].format(also=_also(promise.rows_also)))
     return said
 
 
@@ -318,7 +323,7 @@ def _spread(promise: Promise, rows: int) -> list[str]:
         return [plain, words["all_classes"]]
     low, high = promise.spread
     smallest = "" if promise.class_rows is None else words["smallest"].format(unit=_unit(promise))
-    ends = {"low": _down(low, law_rows), "high": _up(high, law_rows), "smallest": smallest}
+    ends = {"low": as_lower_end(low, law_rows), "high": as_upper_end(high, law_rows), "smallest": smallest}
     return [words["spread"].format(rows=photos, **ends)]
 
 
@@ -329,15 +334,15 @@ def _measured(promise: Promise) -> list[str]:
         return []
     interval = ""
     if found.low is not None and found.high is not None:
-        ends = {"low": _down(found.low, found.rows), "high": _up(found.high, found.rows)}
+        ends = {"low": as_lower_end(found.low, found.rows), "high": as_upper_end(found.high, found.rows)}
         interval = words["measured_interval"].format(**ends)
     text = words["measured"].format(
         rows=_photos(found.rows),
         others=words["measured_others"] if promise.left_out else "",
         votes=words["measured_votes"] if promise.about == "vote" else "",
-        coverage=_share(found.coverage, found.rows),
+        coverage=as_share(found.coverage, found.rows),
         interval=interval,
-        size=f"{found.mean_size:.1f}",
+        size=as_number(f"{found.mean_size:.1f}"),
     )
     if promise.is_below:
         return [text, words["below_class" if promise.about == "each class" else "below"]]
@@ -350,41 +355,30 @@ def _is_of_objects(promise: Promise) -> bool:
     return (promise.scope.calibrated_photos or promise.scope.photos) > 1
 
 
+def _fact(text: str) -> str:
+    """Return the name of a column of photos, or of what they show, in the language that is spoken."""
+    return strings()["page"]["photo_facts"].get(text, text)
+
+
+def _also(text: str) -> str:
+    """Say what calibration rows also did, which is noted in English, in the language that is spoken."""
+    words = strings()["promise"]
+    parts = [words["also_did"].get(part, part) for part in re.split(r", | and ", text)]
+    return words["also_and"].join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
 def _unit(promise: Promise) -> str:
-    return "cluster" if promise.about == "each cluster" else "class"
+    return strings()["promise"]["unit_cluster" if promise.about == "each cluster" else "unit_class"]
 
 
 def _photos(number: int, *, of_objects: bool = False) -> str:
     words = strings()["promise"]
     kind = ("object" if of_objects else "photo") + "s" * (number != 1)
-    return words[kind].format(count=f"{number:,}")
+    return words[kind].format(count=as_count(number))
 
 
 def _classes(number: float) -> str:
     words = strings()["promise"]
-    return words["one_class"] if number == 1 else words["many_classes"].format(count=f"{number:g}")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.6g}"
-
-
-def _digits(rows: int) -> int:
-    return int(rows >= _MANY)
-
-
-def _share(share: float, rows: int) -> str:
-    """Write a share in percent; 100 is for all rows only."""
-    text = f"{100 * share:.{_digits(rows)}f}"
-    return f"{math.floor(1000 * share) / 10:.1f}" if float(text) == 100 and share < 1 - 1e-9 else text
-
-
-def _down(share: float, rows: int) -> str:
-    """Write a lower end in percent, rounded so that nothing is left out of the range."""
-    scale = 10 ** _digits(rows)
-    return f"{math.floor(100 * share * scale + 1e-9) / scale:.{_digits(rows)}f}"
-
-
-def _up(share: float, rows: int) -> str:
-    scale = 10 ** _digits(rows)
-    return f"{math.ceil(100 * share * scale - 1e-9) / scale:.{_digits(rows)}f}"
+    return words["one_class" if is_singular(number) else "many_classes"].format(
+        count=as_number(f"{number:g}")
+    )

@@ -11,7 +11,14 @@ from shortlist.class_table import ClassTable
 from shortlist.model import Choice, NextPhoto, NodesAnswer
 from shortlist.predictors import Candidate, NoveltyDetector
 from shortlist.promise import Promise
-from shortlist.sentences import next_photo_words, novelty_words, promise_words, why_not
+from shortlist.sentences import (
+    language_for,
+    next_photo_words,
+    novelty_words,
+    promise_words,
+    speaking,
+    why_not,
+)
 from shortlist.serve.exchange import Answer
 
 
@@ -33,9 +40,13 @@ def promise_form(promise: Promise) -> dict[str, Any]:
     }
 
 
+_said_in = lru_cache(maxsize=256)(language_for)  # of texts that clients choose
+
+
 @lru_cache(maxsize=1000)  # many lists have the same promise
-def _promise_text(promise: Promise) -> orjson.Fragment:
-    return orjson.Fragment(written(promise_form(promise)))
+def _promise_text(promise: Promise, language: str) -> orjson.Fragment:
+    with speaking(language):
+        return orjson.Fragment(written(promise_form(promise)))
 
 
 def choice_form(choice: Choice) -> dict[str, Any]:
@@ -61,7 +72,7 @@ class AnswerForm:
         self, table: ClassTable, novelty: NoveltyDetector | None, image_form: Callable[[Any], Any]
     ) -> None:
         self._image_form = image_form
-        self._novelty = {} if novelty is None else {"level": novelty.level, "words": novelty_words(novelty)}
+        self._novelty = novelty
         rare = table.groups().eq(0).tolist() if table.counts else [False] * len(table)
         authors = [author for _, author in table.scientific_names]
         columns = zip(table.ids, table.names, authors, table.parents_by_class, rare, strict=True)
@@ -83,8 +94,8 @@ class AnswerForm:
         return [{**form, "common_names": list(common)} for form, common in pairs]
 
     def __call__(self, answer: Answer, language: str) -> dict[str, Any]:
-        """Return an answer as plain values, with names in a language."""
-        classes = self.classes(language)
+        """Return an answer as plain values, with names and sentences in a language."""
+        classes, said = self.classes(language), _said_in(language)
         listed, ancestor = answer.listed, answer.common_ancestor
         pairs = zip(listed.candidates, answer.related_images, strict=True)
         return {
@@ -93,19 +104,24 @@ class AnswerForm:
             "set_size": len(listed.members),
             "set_probability": round(min(listed.mass or 0.0, 1.0), 6),
             "choice": choice_form(listed.choice),
-            "promise": _promise_text(listed.promise),
+            "promise": _promise_text(listed.promise, said),
             "common_ancestor": None if ancestor is None else ancestor._asdict(),
-            "next_photo": None if answer.next_photo is None else self._next_photo(answer.next_photo),
+            "next_photo": None if answer.next_photo is None else self._next_photo(answer.next_photo, said),
             "renormalized": listed.choice.place is not None,
-            "novelty": None
-            if listed.novelty is None
-            else {**listed.novelty._asdict(), **(self._novelty or {})},
-            "nodes": None if listed.nodes is None else _nodes_form(listed.nodes),
+            "novelty": None if listed.novelty is None else self._novelty_form(listed.novelty._asdict(), said),
+            "nodes": None if listed.nodes is None else _nodes_form(listed.nodes, said),
         }
 
-    def _next_photo(self, photo: NextPhoto) -> dict[str, Any]:
+    def _novelty_form(self, values: dict[str, Any], language: str) -> dict[str, Any]:
+        if self._novelty is None:
+            return values
+        with speaking(language):
+            return {**values, "level": self._novelty.level, "words": novelty_words(self._novelty)}
+
+    def _next_photo(self, photo: NextPhoto, language: str) -> dict[str, Any]:
         first, second = (self._classes[index] for index in photo.classes)
-        words = next_photo_words(photo, first["name"], second["name"])
+        with speaking(language):
+            words = next_photo_words(photo, first["name"], second["name"])
         shares = {"told_apart": round(photo.told_apart, 4), "told_apart_now": round(photo.told_apart_now, 4)}
         ids = {"organ": photo.organ, "classes": [first["id"], second["id"]]}
         return {**ids, **shares, "objects": photo.objects, "words": words}
@@ -121,9 +137,9 @@ class AnswerForm:
         }
 
 
-def _nodes_form(answer: NodesAnswer) -> dict[str, Any]:
+def _nodes_form(answer: NodesAnswer, language: str) -> dict[str, Any]:
     nodes = [
         {"name": name, "level": level, "mass": round(min(mass or 0.0, 1.0), 6), "size": size}
         for name, level, mass, size in ((n.name, n.level, n.mass, n.size) for n in answer.nodes)
     ]
-    return {"predictor": answer.predictor, "nodes": nodes, "promise": _promise_text(answer.promise)}
+    return {"predictor": answer.predictor, "nodes": nodes, "promise": _promise_text(answer.promise, language)}

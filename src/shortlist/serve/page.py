@@ -9,11 +9,12 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 
+from shortlist._spoken import as_count
 from shortlist.promise import default_predictor
-from shortlist.sentences import LANGUAGE, strings
+from shortlist.sentences import LANGUAGES, ladder_words, language_for, speaking, strings
 from shortlist.serve.limits import MAX_IMAGES
 from shortlist.serve.refusals import Refusal
-from shortlist.serve.service import Service
+from shortlist.serve.service import Service, language_of
 
 _KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _RELATED_IMAGES = 6
@@ -22,13 +23,14 @@ _RELATED_IMAGES = 6
 def page_routes(service: Service) -> APIRouter:
     """Return the routes of the page."""
     routes = APIRouter(include_in_schema=False)
-    page = _page(service)
+    pages = {language: _page(service, language) for language in LANGUAGES}
     static = _static_files()
     tags = {name: f'"{hashlib.sha256(content).hexdigest()[:16]}"' for name, (content, _) in static.items()}
 
     @routes.get("/")
-    def show_page() -> HTMLResponse:
-        return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
+    def show_page(request: Request, lang: str | None = None) -> HTMLResponse:
+        page = pages[language_for(language_of(request, lang and lang[:20]))]
+        return HTMLResponse(page, headers={"Cache-Control": "no-cache", "Vary": "Accept-Language"})
 
     @routes.get("/static/{name}")
     def static_file(name: str, request: Request) -> Response:
@@ -43,17 +45,23 @@ def page_routes(service: Service) -> APIRouter:
     return routes
 
 
-def _page(service: Service) -> str:
-    """Fill the template with what is known of the model; all else comes over the API."""
-    words = strings()["page"]
-    card = service.card
+def _page(service: Service, language: str) -> str:
+    """Fill the template with what is known of the model, in a language; all else comes over the API."""
+    with speaking(language):
+        return _filled(service, language)
+
+
+def _filled(service: Service, language: str) -> str:
+    words, card = strings()["page"], service.card
     facts: dict[str, Any] = {
         "words": words,
         "version": card["version"],
         "classes": card["classes"],
-        "ladder": card["ladder"],
+        "ladder": card["ladder"] and {**card["ladder"], "words": ladder_words(card["ladder"]["rows"])},
         "level": _level(service),
-        "places": [{name: form[name] for name in ("name", "title")} for form in service.places.forms()],
+        "places": [
+            {name: form[name] for name in ("name", "title")} for form in service.places.forms(language)
+        ],
         "levels": service.answerer.lineage.levels,
         "index": service.index is not None,
         "max_images": MAX_IMAGES,
@@ -69,11 +77,12 @@ def _page(service: Service) -> str:
     return templates.get_template("page.html").render(
         words=words,
         facts=facts,
-        language=LANGUAGE,
+        language=language,
+        languages=_languages(),
         name=card["name"],
         version=card["version"],
-        classes=f"{card['classes']:,}",
-        examples=None if card["training_examples"] is None else f"{card['training_examples']:,}",
+        classes=as_count(card["classes"]),
+        examples=None if card["training_examples"] is None else as_count(card["training_examples"]),
         needs_key=service.keys.needed,
         kind=service.kind,
         max_images=MAX_IMAGES,
@@ -81,6 +90,15 @@ def _page(service: Service) -> str:
         groups=card["choices"]["groups"],
         macro=card["choices"]["macro"],
     )
+
+
+def _languages() -> dict[str, str]:
+    """Return the languages of the page, each by its own name."""
+    names = {}
+    for language in LANGUAGES:
+        with speaking(language):
+            names[language] = strings()["language"]
+    return names
 
 
 def _level(service: Service) -> float:

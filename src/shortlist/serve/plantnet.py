@@ -21,6 +21,7 @@ from shortlist._text import folded
 from shortlist.class_table import ClassTable
 from shortlist.model import Choice
 from shortlist.place import Place
+from shortlist.sentences import language_for, speaking
 from shortlist.serve import examples
 from shortlist.serve.answer_form import promise_form
 from shortlist.serve.exchange import Answer
@@ -164,6 +165,8 @@ async def _identified(
     }
     shown = _results(answer, service, str(request.base_url).rstrip("/"), asked)
     body = {"query": query, "language": asked.lang, **_answer_form(answer, shown, service, left)}
+    with speaking(language_for(asked.lang)):
+        body["promise"] = promise_form(answer.listed.promise)
     return JSONResponse(body, headers=_rate_headers(service, left))
 
 
@@ -254,7 +257,6 @@ def _answer_form(
         "preferedReferential": service.name,
         "bestMatch": results[0]["species"]["scientificName"] if results else "",
         "results": results,
-        "promise": promise_form(answer.listed.promise),
         "version": service.version,
         "remainingIdentificationRequests": UNLIMITED if left is None else left,
     }

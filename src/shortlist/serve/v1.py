@@ -14,7 +14,7 @@ from starlette.requests import Request
 from shortlist._text import composed, folded
 from shortlist.class_table import ClassTable
 from shortlist.model import Choice
-from shortlist.sentences import LANGUAGE
+from shortlist.sentences import LANGUAGE, language_for, speaking
 from shortlist.serve import examples, schemas
 from shortlist.serve.card import ladder
 from shortlist.serve.forms import Form, Upload, distinct, read_form
@@ -209,8 +209,9 @@ def _add_places(router: APIRouter, service: Service) -> None:
         return JSONResponse({"places": service.places.forms(lang)})
 
     @lru_cache(maxsize=64)  # of values that clients choose
-    def steps(choice: Choice) -> dict[str, Any] | None:
-        return ladder(service.model, choice)
+    def steps(choice: Choice, language: str) -> dict[str, Any] | None:
+        with speaking(language):
+            return ladder(service.model, choice)
 
     @router.get(
         "/v1/ladder",
@@ -223,7 +224,7 @@ def _add_places(router: APIRouter, service: Service) -> None:
         service.rate.take(service.client(request))
         choice = Choice(**service.scope_of(options), photos=options.photos)
         try:
-            return JSONResponse(steps(choice))
+            return JSONResponse(steps(choice, language_for(language_of(request, options.lang))))
         except ValueError as error:
             raise Refusal(422, "bad_parameter", sentence(error)) from None
 

@@ -1,6 +1,6 @@
 // The control: how long or how sure lists are, for which place and photos. It knows no photos and no answers.
 
-import { names, say, settingWords, stepsOf, valueOf } from "./list.js";
+import { localized, names, say, settingWords, stepsOf, valueOf } from "./list.js";
 
 const KINDS = ["sure", "about", "exactly"];
 
@@ -16,7 +16,7 @@ const KINDS = ["sure", "about", "exactly"];
 export function listControl(facts, { at, fetched, remembered, moved, changed }) {
   const { words } = facts;
   const slider = at("slider"), macro = at("macro"), place = at("place"), group = at("group");
-  const labels = { sure: words.kind_sure, about: words.kind_about, exactly: words.kind_exactly };
+  const labels = () => ({ sure: words.kind_sure, about: words.kind_about, exactly: words.kind_exactly });
   const wanted = { sure: facts.level, about: 5, exactly: 5 };
   const ladders = new Map([["photos=1", facts.ladder]]);
   let kind = "sure", steps = {}, ladder = facts.ladder;
@@ -68,12 +68,18 @@ export function listControl(facts, { at, fetched, remembered, moved, changed }) 
     take(ladders.get(key));
   }
 
+  /** Forget what the server said in another language. */
+  function forget() {
+    ladders.clear();
+    ladders.set("photos=1", facts.ladder);
+  }
+
   /** Show what the control says now. */
   function show() {
     for (const name of KINDS) {
       const number = steps[name].length ? valueOf(stepOf(name)) : wanted[name];
       const value = name === "sure" ? Math.round(1000 * number) / 10 : number;
-      at(`words-${name}`).textContent = say(labels[name], { value, names: names(number, words) });
+      at(`words-${name}`).textContent = say(labels()[name], { value: localized(value), names: names(number, words) });
     }
     const said = [settingWords(step(), words), macro.checked && step().coverage ? words.at_macro : "", ladder?.scope || ""];
     at("setting").textContent = said.filter((text) => text).join(" ");
@@ -103,5 +109,5 @@ export function listControl(facts, { at, fetched, remembered, moved, changed }) 
   const before = remembered("shortlist-place");
   if (place && [...place.options].some((one) => one.value === before)) place.value = before;
   take(facts.ladder);
-  return { step, options, prepare, show, scope: () => scope().toString() };
+  return { step, options, prepare, show, forget, scope: () => scope().toString() };
 }

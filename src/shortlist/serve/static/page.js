@@ -2,7 +2,7 @@
 
 import { listControl } from "./control.js";
 import { drawable } from "./draw.js";
-import { auditWords, isIn, nodesWords, percent, say, sharedParent } from "./list.js";
+import { auditWords, isIn, isOne, nodesWords, percent, say, sharedParent } from "./list.js";
 
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const words = facts.words;
@@ -31,7 +31,7 @@ function make(tag, properties = {}, ...children) {
 }
 
 async function fetched(path, options = {}) {
-  const headers = { ...(options.headers || {}) };
+  const headers = { "Accept-Language": document.documentElement.lang, ...(options.headers || {}) };
   const key = at("key");
   if (key && key.value) headers["X-API-Key"] = key.value;
   let response;
@@ -170,7 +170,7 @@ function showList() {
   at("candidates").className = shown.length > 6 ? "compact" : "";
   const left = Math.min(10, answer.candidates.length - best.length);
   at("less-likely").hidden = current.open || left < 1;
-  at("less-likely").textContent = say(words.less_likely, { count: left });
+  at("less-likely").textContent = say(isOne(left) ? words.less_likely_one : words.less_likely, { count: left });
 }
 
 function showWords(answer, step, inside, first) {
@@ -183,14 +183,14 @@ function showWords(answer, step, inside, first) {
   const isAsked = step.coverage === current.asked.step.coverage;
   if (answer.status === "not_confident" && isAsked) message(words.not_confident, "warning");
   const parent = sharedParent(inside, facts.levels);
-  if (parent) message(say(words.all_share, { count, ...parent }), "sure");
+  if (parent) message(say(words.all_share, { count, ...parent, level: words.levels[parent.level] || parent.level }), "sure");
   const sure = nodesWords(answer.nodes, words);
   if (sure) message(sure, "sure");
   if (count > 1 && answer.next_photo) message(answer.next_photo.words, "sure");
   if (step.coverage && !(isAsked && current.asked.options === current.first)) message(words.moved, "note");
   else if (answer.promise.why_not) message(say(words.not_about_this, { why: answer.promise.why_not }), "note");
   const left = answer.set_size - Math.max(count, 1); // the best name is there in any case
-  if (isAsked && left > 0) message(say(words.more_in_set, { count: left }), "note");
+  if (isAsked && left > 0) message(say(isOne(left) ? words.more_in_set_one : words.more_in_set, { count: left }), "note");
 }
 
 function candidateItem(candidate, inSet) {
@@ -344,6 +344,38 @@ async function showAudit() {
   at("audit").textContent = found ? auditWords(found, words) : "";
 }
 
+// The language of the page
+
+/** Say everything in another language: the texts of the page, which the server has, and what depends on them. */
+async function speak(code) {
+  const response = await fetch(`/?lang=${encodeURIComponent(code)}`).catch(() => null);
+  if (!response?.ok) return;
+  const other = new DOMParser().parseFromString(await response.text(), "text/html");
+  const { words: said, ladder, places } = JSON.parse(other.getElementById("facts").textContent);
+  Object.assign(words, said);
+  Object.assign(facts, { ladder, places });
+  document.documentElement.lang = other.documentElement.lang;
+  document.title = other.title;
+  const pairs = (selector, take) => {
+    const theirs = other.querySelectorAll(selector);
+    document.querySelectorAll(selector).forEach((element, place) => take(element, theirs[place]));
+  };
+  pairs("[data-said]", (element, their) => (element.textContent = their.textContent));
+  pairs("[data-said-label]", (element, their) => {
+    for (const name of ["aria-label", "placeholder"]) {
+      if (their.hasAttribute(name)) element.setAttribute(name, their.getAttribute(name));
+    }
+  });
+  at("language").value = document.documentElement.lang;
+  if (!current.photos.length) at("status").textContent = words.nothing_yet;
+  control.forget();
+  if (current.said) showList();
+  else changed();
+  showAudit();
+}
+
+at("language").addEventListener("change", () => speak(remembered("shortlist-language", at("language").value)));
+
 // What people do
 
 const pad = at("canvas") && drawable(at("canvas"), drawn);
@@ -411,6 +443,8 @@ document.addEventListener("drop", (event) => {
 });
 
 showList();
-if (control.scope()) changed(); // a place that is remembered
+const spoken = remembered("shortlist-language");
+if (spoken && spoken !== document.documentElement.lang) speak(spoken);
+else if (control.scope()) changed(); // a place that is remembered
 at("key")?.addEventListener("change", showAudit);
 showAudit();
