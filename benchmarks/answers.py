@@ -1,5 +1,7 @@
 """Time and memory of what reads many answers of people: ``feedback export``, ``review``, ``drift``.
 
+It also measures how long a server takes to find the next review, with all observations waiting.
+
     python -m benchmarks.answers [--events 500000] [--folder DIR]
 
 Makes a store of random answers: five to an observation, lists of 20 classes, 1,000 people, a tenth audited.
@@ -15,7 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from shortlist.feedback import Event, FeedbackStore, Shown
+from shortlist.feedback import Event, FeedbackStore, Shown, observation_id, read_manifest, read_observation
+from shortlist.serve.desk import FeedbackDesk
+from shortlist.serve.review_queue import ReviewQueue
 
 CLASSES = [f"species {number}" for number in range(1000)]
 
@@ -33,7 +37,10 @@ def make(folder: Path, number: int) -> None:
             label = draw.choice(listed[:2]) if verb == "confirm" else ""
             told = {"label": label, "shown": shown, "model": "m", "choice": {"promised": 0.9}}
             told |= {"images": (hashlib.sha256(b"%d" % observation).hexdigest(),), "consent": place % 5 == 0}
-            told |= {"person": f"p{draw.randrange(1000)}", "audit": observation % 10 == 0}
+            owner = f"p{observation % 1000}"
+            told |= {"person": owner if place % 5 == 0 else f"p{draw.randrange(1000)}"}
+            told |= {"audit": observation % 10 == 0}
+            told |= {"observation": observation_id(store.secret, owner, f"{observation}")}
             done = store.submit(Event(verb, f"{place}", **told))
             if place % 20_000 == 0 or place == number - 1:
                 done.result()
@@ -46,6 +53,25 @@ def measure(*words: str) -> tuple[float, float, float]:
     _, code, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(code)
     return time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
+def measure_reviews(store: Path, number: int = 200) -> None:
+    """Print how long the next review of a person takes who votes on each, with what is looked up for it."""
+    queue, secret = ReviewQueue(FeedbackDesk(store)), bytes.fromhex(read_manifest(store)["secret"])
+    start = time.perf_counter()
+    while queue.find("reviewer", ()) is None:
+        queue.wait()
+    made, seconds = time.perf_counter() - start, []
+    for _ in range(number):
+        start = time.perf_counter()
+        item = queue.find("reviewer", ())
+        assert item is not None and read_observation(store, secret, item) is not None
+        seconds.append(time.perf_counter() - start)
+        queue.said("reviewer", item)
+    seconds.sort()
+    median, worst = 1e3 * seconds[number // 2], 1e3 * seconds[-1]
+    print(f"queue of reviews  {made:5.1f} s, aside; {queue.number:,} observations wait")
+    print(f"next review       {median:5.1f} ms, at most {worst:.1f} ms")
 
 
 def main() -> None:
@@ -71,6 +97,7 @@ def main() -> None:
             print(
                 f"feedback {words[0]:8} {seconds:6.1f} s, {busy:5.1f} s of a processor, {megabytes:4.0f} MB"
             )
+        measure_reviews(store)
 
 
 if __name__ == "__main__":

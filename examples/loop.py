@@ -255,25 +255,29 @@ def serving(place: Releases, store: Path) -> Iterator[str]:
         listening.close()
 
 
-def post(client: httpx.Client, path: str, files: Any) -> Any:
-    """Post a form; again, if the connection breaks: an answer with the same id is recorded once."""
+def post(client: httpx.Client, path: str, files: Any = None, json: Any = None) -> Any:
+    """Post a form or JSON; again, if the connection breaks: an answer with the same id is recorded once."""
     for _ in range(5):
         with suppress(httpx.TransportError):
-            return client.post(path, files=files).raise_for_status().json()
+            return client.post(path, files=files, json=json).raise_for_status().json()
     raise RuntimeError(f"the server does not answer to {path}")
 
 
 def ask_people(
     address: str, photos: list[tuple[bytes, int]], people: list[Person], world: World, votes: int, rng: Any
-) -> None:
-    """Show each photo to some people, and post what they say; who is first gives the photo."""
+) -> dict[str, str]:
+    """Show each photo to some people, and post what they say; who is first gives the photo.
+
+    Returns:
+        The true class of each observation, by id.
+    """
     number = {id: i for i, id in enumerate(world.table.ids)}
     activity = 1 / np.arange(1, len(people) + 1) ** 0.5
     activity = activity[rng.permutation(len(people))]
     chosen = [rng.choice(len(people), votes, replace=False, p=activity / activity.sum()) for _ in photos]
     seeds = rng.integers(2**31, size=len(photos))
 
-    def one(place: int) -> None:
+    def ask(place: int) -> tuple[str, str]:
         photo, true = photos[place]
         own = np.random.default_rng(seeds[place])
         with httpx.Client(base_url=address, timeout=120) as client:
@@ -287,20 +291,22 @@ def ask_people(
             shown = shown or [
                 (number[found["id"]], found["probability"]) for found in answer["candidates"][:5]
             ]
-            for turn, who in enumerate(chosen[place]):
+            made = ""
+            for who in chosen[place]:
                 verb, label = people[who].answer(true, shown, len(number), own)
-                event = {"verb": verb, "person": people[who].name, "receipt": answer["receipt"]}
-                event |= {
-                    "id": f"{hashlib.sha256(photo).hexdigest()}-{people[who].name}",
-                    "consent": turn == 0,
-                }
+                event = {"verb": verb, "person": people[who].name}
+                event |= {"id": f"{hashlib.sha256(photo).hexdigest()}-{people[who].name}"}
                 event |= {"class_id": world.table.ids[label]} if label >= 0 else {}
-                form: list[Any] = [("event", ("event", json.dumps(event).encode(), "application/json"))]
-                form += [("images", ("photo.png", photo, "image/png"))] if turn == 0 else []
-                post(client, "/v1/feedback", form)
+                if made:
+                    post(client, f"/v1/observations/{made}/votes", json=event)
+                else:
+                    event |= {"receipt": answer["receipt"], "consent": True}
+                    form = {"event": ("event", json.dumps(event).encode(), "application/json")}
+                    made = post(client, "/v1/feedback", form | files)["observation"]
+        return made, world.table.ids[true]
 
     with ThreadPoolExecutor(8) as clients:
-        list(clients.map(one, range(len(photos))))
+        return dict(clients.map(ask, range(len(photos))))
 
 
 def grow(store: Path, folder: Path, first: Path, rule: str, truth: dict[str, str]) -> dict[str, float]:
@@ -348,8 +354,7 @@ def run_loop(size: Size, folder: Path, world: World, first: Path, rule: str) -> 
     with serving(place, store) as address:
         for number in range(1, size.rounds + 1):
             photos = world.pool[(number - 1) * size.observations : number * size.observations]
-            truth |= {hashlib.sha256(photo).hexdigest(): world.table.ids[true] for photo, true in photos}
-            ask_people(address, photos, people, world, size.votes, rng)
+            truth |= ask_people(address, photos, people, world, size.votes, rng)
             labels = grow(store, folder / f"round-{number}", first, rule, truth)
             data = folder / f"round-{number}" / "data"
             assert hashes(data / "test") == frozen and not frozen & (

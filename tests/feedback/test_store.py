@@ -18,6 +18,7 @@ from shortlist.feedback._writer import FullError, SameRequestError
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.event import observation_of
 from shortlist.feedback.export import write_photos, write_votes
+from shortlist.feedback.location import Location
 from shortlist.feedback.review import review_queue
 from shortlist.feedback.store import answers_by_item, read_events, stats_of
 from shortlist.feedback.votes import Vote, collect_votes
@@ -50,13 +51,17 @@ def test_what_is_recorded_is_read_back(location):
         model="abc",
         status="ok",
         audit=True,
-        about={"organ": "leaf", "note": "näh"},
+        about={"author": "Ana", "note": "näh"},
+        organs=("leaf",),
+        location=Location(43.65, 3.85, 6873.0),
     )
     with FeedbackStore(location) as store:
         assert store.add(said, [PHOTOS[0]]) == Kept(1, new=True)
         assert store.copy_of(IMAGES[0]) == PHOTOS[0]
     (read,) = read_events(location)
-    assert read.content() == said.content() and read.time.endswith("+00:00")
+    assert (
+        read.content() == said.content() and read.location == said.location and read.time.endswith("+00:00")
+    )
     assert (read.person, read.label, read.audit) == (said.person, said.label, True)
     if isinstance(location, Path):
         assert {path.name for path in location.iterdir()} == {
@@ -242,7 +247,8 @@ def test_an_observation_is_named_by_its_photos_in_any_order():
 def test_votes_are_the_last_answers_of_each_person(tmp_path, location):
     shown = (Shown("ash", 0.6, True), Shown("oak", 0.4, True))
     said = [
-        event(0, consent=True, about={"organ": "leaf", "license": "CC0", "note": "x"}, shown=shown),
+        event(0, consent=True, organs=("leaf",), about={"license": "CC0", "note": "x"}, shown=shown),
+        event(9, verb="observe", label="", shown=shown),  # no vote, and takes none back
         event(1, person="p2", label="ash", verb="other_class"),
         event(2, person="p2", label="oak"),  # changed her mind
         event(3, person="p3"),
@@ -266,6 +272,7 @@ def test_votes_are_the_last_answers_of_each_person(tmp_path, location):
         "of nobody known": 1,
         "answered again later": 2,
         "no vote: do_not_know": 1,
+        "no vote: observe": 1,
         "like nothing known": 1,
     }
     assert [(one.image, one.organ, one.license) for one in found.photos] == [(IMAGES[0], "leaf", "CC0")]
@@ -279,7 +286,9 @@ def test_votes_are_the_last_answers_of_each_person(tmp_path, location):
     folder = location / "images" if isinstance(location, Path) else tmp_path / "photos-files"
     place = folder / IMAGES[0][:2] / IMAGES[0]
     assert place.read_bytes() == PHOTOS[0]
-    assert lines[0] == '"path","item","image","organ","author","license","date"' and str(place) in lines[1]
+    names = ("path", "item", "image", "organ", "author", "license", "date")
+    names += ("latitude", "longitude", "uncertainty")
+    assert lines[0] == ",".join(f'"{name}"' for name in names) and str(place) in lines[1]
 
 
 def stored(location, said: list[Event]) -> Path | str:
@@ -345,8 +354,13 @@ def test_what_cannot_be_decided_is_reviewed_most_informative_first(location, tmp
     short = review_queue(location, rule="majority", theta=2.0, first=1)
     assert short == [queue[0], *(one._replace(candidates=()) for one in queue[1:])]
     stored(tmp_path / "other", [event(verb="do_not_know")])
-    with pytest.raises(ValueError, match="has no votes to review"):
-        review_queue(tmp_path / "other")
+    (unsure,) = review_queue(tmp_path / "other")  # without a single vote
+    assert (unsure.votes, unsure.undecided, unsure.photos) == (0, 1, ())
+    waits = [event(0, "observe", shown=shown)]
+    waits.append(event(1, "observe", shown=shown, status="novel", images=(IMAGES[1],)))
+    (observed,) = review_queue(stored(tmp_path / "third", waits))
+    assert (observed.item, observed.photos, observed.votes) == (IMAGES[0], (IMAGES[0],), 0)
+    assert observed.information == pytest.approx(math.log(2))
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

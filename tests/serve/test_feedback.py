@@ -38,14 +38,16 @@ def test_an_answer_is_recorded_with_the_list_that_was_shown(client):
     answer = listed(client, coverage=0.9, limit=4)
     best = answer["candidates"][0]
     said = {"verb": "confirm", "class_id": best["id"], "person": "p1", "receipt": answer["receipt"]}
-    kept = client.post("/v1/feedback", json=said | {"about": {"organ": "leaf", "observation": "o1"}})
-    assert kept.status_code == 201 and kept.json() == {"kept": True, "number": 1, "new": True}
+    about = {"organs": ["leaf"], "observation": "o1", "author": "Ana"}
+    kept = client.post("/v1/feedback", json=said | {"about": about})
     (event,) = events(client)
+    content = {"kept": True, "number": 1, "new": True, "observation": event.item}
+    assert kept.status_code == 201 and kept.json() == content
     assert (event.verb, event.label, event.person, event.images) == ("confirm", best["id"], "p1", (SHA,))
     expected = [(one["id"], round(one["probability"], 6), one["in_set"]) for one in answer["candidates"]]
     assert [tuple(one) for one in event.shown] == expected and isinstance(event.shown[0], Shown)
     assert event.choice == {"coverage": 0.9, "promised": 0.9} and event.model == client.service.version
-    assert event.item == "o1" and event.about == {"organ": "leaf"} and event.status == answer["status"]
+    assert event.about == {"author": "Ana"} and event.organs == ("leaf",) and event.status == answer["status"]
     assert client.service.feedback.store.copy_of(SHA) is None
 
 
@@ -357,19 +359,20 @@ def test_what_is_like_nothing_known_is_kept_out_of_the_votes_at_the_promised_rat
     detector = NoveltyDetector(strangeness="probability", level=level, num_classes=6)
     detector.calibrate(torch.zeros(400, dtype=torch.int64), scores=plain.scores(known))
     service = Service(tree_model(novelty=detector), index=Index(), feedback=tmp_path / "store")
-    flagged = set()
+    flagged, items = set(), {}
     with TestClient(make_app(service)) as client:
         for photo in photos:
             answer = client.post("/v1/identify?receipt=true", files=files(photo)).json()
             said = {"verb": "other_class", "class_id": "q1", "person": "p", "receipt": answer["receipt"]}
-            assert client.post("/v1/feedback", json=said).status_code == 201
+            kept = client.post("/v1/feedback", json=said)
+            items[hashlib.sha256(photo).hexdigest()] = kept.json()["observation"]
             if answer["status"] == "novel":
                 flagged.add(hashlib.sha256(photo).hexdigest())
         events = list(service.feedback.store.events())
     # beyond the promise by less than four standard deviations of 80 draws and 400 calibration rows
     assert 0 < len(flagged) <= 80 * (level + 4 * (level * (1 - level) * (1 / 80 + 1 / 400)) ** 0.5)
     voted = {vote.item for vote in collect_votes(events).votes}
-    assert voted == {hashlib.sha256(photo).hexdigest() for photo in photos} - flagged
+    assert voted == {item for photo, item in items.items() if photo not in flagged}
     assert len(collect_votes(events, with_novel=True).votes) == 80
 
 

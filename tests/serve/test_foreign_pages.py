@@ -16,6 +16,7 @@ ROUTES = {
     "/v2/identify/all": {"files": files(png(1))},
     "/v1/feedback": {"json": SAID},
     "/v1/feedback/deletions": {"json": {"person": "p1"}},
+    "/v1/observations": {"json": {"person": "p1", "consent": True}},
 }
 FOREIGN = {
     "another site": {"origin": "https://evil.example", "sec-fetch-site": "cross-site"},
@@ -61,8 +62,8 @@ def start(tmp_path):
 def sent(client, route: str, **headers: str) -> int:
     key = {"x-api-key": "an-administrators-key"}
     body = ROUTES[route]
-    if route == "/v1/feedback":
-        body = {"json": SAID | {"receipt": receipt_of(client.post)}}
+    if route in ("/v1/feedback", "/v1/observations"):
+        body = {"json": body["json"] | {"receipt": receipt_of(client.post)}}
     return client.post(route, headers={**key, **headers}, **body).status_code
 
 
@@ -78,13 +79,13 @@ def test_what_a_foreign_page_sends_is_refused(start, tmp_path, route, who):
 @pytest.mark.parametrize("who", HOME)
 def test_programs_and_our_own_page_are_served(start, who):
     client = start()
-    assert [sent(client, route, **HOME[who]) for route in ROUTES] == [200, 200, 200, 201, 200]
+    assert [sent(client, route, **HOME[who]) for route in ROUTES] == [200, 200, 200, 201, 200, 201]
 
 
 def test_pages_that_cors_names_are_served_and_no_others(start):
     client = start(origins=["https://page.example"])
     named = {"origin": "https://page.example", "sec-fetch-site": "cross-site"}
-    assert [sent(client, route, **named) for route in ROUTES] == [200, 200, 200, 201, 200]
+    assert [sent(client, route, **named) for route in ROUTES] == [200, 200, 200, 201, 200, 201]
     assert {sent(client, route, **FOREIGN["another site"]) for route in ROUTES} == {403}
     assert sent(start(origins=["*"]), "/v1/identify", **FOREIGN["another site"]) == 200
 

@@ -185,6 +185,14 @@ def read_rows_by_item(database: Database, *, again: bool = False) -> Iterator[Ro
             place |= {"item": batch[-1].item, "number": batch[-1].number}
 
 
+def read_rows_of_item(database: Database, item: str) -> list[Row]:
+    """Return the rows of people's answers about one observation, in their order, each checked."""
+    query = select(events).where(events.c.item == item).order_by(events.c.number)
+    with database.reading() as connection:
+        rows = list(map(Row._make, connection.execute(query).fetchall()))
+    return [_checked(row, row.number, database) for row in rows]
+
+
 def read_contents(database: Database, numbers: list[int]) -> dict[int, dict[str, Any]]:
     """Return the contents of some rows by number; that of a row that was deleted meanwhile is empty."""
     read: dict[int, dict[str, Any]] = {}

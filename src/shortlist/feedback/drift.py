@@ -14,7 +14,7 @@ import numpy as np
 
 from shortlist._bounds import require_count
 from shortlist.feedback._tables import Said
-from shortlist.feedback.event import LABELED, NEW_NAME
+from shortlist.feedback.event import LABELED, NEW_NAME, OBSERVE
 
 if TYPE_CHECKING:  # torch comes with it, for which those that only count answers need not wait
     from shortlist.metrics import ExchangeabilityTest
@@ -95,7 +95,7 @@ def find_drift(
     require_count("recent", recent)
     by_model: dict[str, _Answers] = {}
     for event in events:
-        if event.top is not None:
+        if event.top is not None and event.verb != OBSERVE:
             by_model.setdefault(event.model, _Answers()).add(event)
     return [answers.drift(model, promised, reference, recent) for model, answers in by_model.items()]
 

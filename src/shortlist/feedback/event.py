@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 from shortlist._bounds import check_choice
 from shortlist._tables import NO_NUMBER
 from shortlist._text import composed
+from shortlist.feedback.location import Location
 
 LABELED = ("confirm", "other_class")
 """Verbs that name a class."""
 NEW_NAME = "new_name"
 """Verb that proposes a name which the model does not know."""
-VERBS = (*LABELED, NEW_NAME, "none_of_these", "do_not_know", "bad_image", "not_this_kind")
+OBSERVE = "observe"
+"""The verb of an observation that comes without a vote."""
+VERBS = (*LABELED, NEW_NAME, "none_of_these", "do_not_know", "bad_image", "not_this_kind", OBSERVE)
 """What a person can say."""
 ERASED, ERASURE = "erased", "erasure"  # what is left of an event that was deleted; the record of a deletion
 
-ABOUT = ("organ", "author", "license", "date", "note")
+ABOUT = ("author", "license", "date", "note")
 _SHA256 = re.compile("[0-9a-f]{64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CONTROL_OF_NOTE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # a note may have lines and tabs
@@ -57,7 +60,9 @@ class Event:
         model: Version of the model that made it.
         status: Status of the answer, such as ``novel``.
         audit: Whether the request was drawn at random for the audit.
-        about: What else is known of the photos: ``organ``, ``author``, ``license``, ``date``, ``note``.
+        about: What else is known of the photos: ``author``, ``license``, ``date``, ``note``.
+        organs: What each photo shows, such as ``leaf``: as many as images, or none.
+        location: Where the photos were taken, as coarsely as the person wants it known.
         time: When it was recorded, in UTC; set by the store.
 
     Raises:
@@ -77,6 +82,8 @@ class Event:
     status: str = ""
     audit: bool = False
     about: Mapping[str, str] = field(default_factory=dict)
+    organs: tuple[str, ...] = ()
+    location: Location | None = None
     time: str = ""
     key: str = ""
 
@@ -90,7 +97,7 @@ class Event:
         for name in ("request", "person", "label", "observation", "model", "status", "key"):
             _check_text(name, getattr(self, name), shortest=int(name == "request"))
         for name in ("request", "person", "observation"):
-            _check_name(name, getattr(self, name))
+            check_name(name, getattr(self, name))
         object.__setattr__(self, "person", composed(self.person))
         if self.person.startswith("!"):  # names of ours, such as !machine
             raise ValueError(f"person must not begin with '!', got {self.person[:80]!r}")
@@ -102,8 +109,14 @@ class Event:
             raise ValueError(f"about must have keys among {', '.join(ABOUT)}, got {unknown[0][:80]!r}")
         for name, value in self.about.items():
             _check_text(name, value, longest=_LONGEST_NOTE)
-            if (_CONTROL_OF_NOTE if name == "note" else _CONTROL).search(value):
-                raise ValueError(f"{name} must have no control characters, got {value[:80]!r}")
+            _check_control(name, value)
+        if self.organs and len(self.organs) != len(self.images):
+            raise ValueError(f"organs must be as many as images ({len(self.images)}), got {len(self.organs)}")
+        for organ in self.organs:
+            _check_text("organ", organ)
+            _check_control("organ", organ)
+        if self.location is not None:
+            self.location.check()
 
     @property
     def photos(self) -> str:
@@ -138,12 +151,24 @@ class Event:
 
     def content(self) -> dict[str, Any]:
         """Return what is said as plain values, but for what a store has as columns."""
-        return {
+        content = {
             "images": list(self.images),
             "shown": [list(one) for one in self.shown],
             "choice": dict(self.choice),
             "about": {name: value for name, value in self.about.items() if value},
         }
+        content |= {"organs": list(self.organs)} if any(self.organs) else {}
+        return content | ({} if self.location is None else {"location": list(self.location)})
+
+
+def facts_of(content: Mapping[str, Any], image: str) -> dict[str, str]:
+    """Return what is known of a photo, as text, from the content of an event about it."""
+    facts = dict(content["about"])
+    if "organs" in content:
+        facts["organ"] = content["organs"][content["images"].index(image)]
+    for name, value in zip(Location._fields, content.get("location", ()), strict=False):
+        facts[name] = "" if value is None else f"{value:.10g}"
+    return {name: value for name, value in facts.items() if value}
 
 
 def is_sha256(text: str) -> bool:
@@ -169,12 +194,17 @@ def _check_text(name: str, value: Any, *, shortest: int = 0, longest: int = _LON
 
 def _check_proposal(name: str) -> None:
     _check_text("name", name, longest=_LONGEST_PROPOSAL)
-    _check_name("name", name)
+    check_name("name", name)
     if name.lstrip().startswith("!"):  # labels of ours
         raise ValueError(f"name must not begin with '!', got {name[:80]!r}")
 
 
-def _check_name(name: str, value: str) -> None:
+def _check_control(name: str, value: str) -> None:
+    if (_CONTROL_OF_NOTE if name == "note" else _CONTROL).search(value):
+        raise ValueError(f"{name} must have no control characters, got {value[:80]!r}")
+
+
+def check_name(name: str, value: str) -> None:
     """Refuse a name that files of votes could not carry: blank, with a control character, or not a value."""
     if value and (not value.strip() or _CONTROL.search(value) or value.strip() in NO_NUMBER):
         raise ValueError(f"{name} must be a name without control characters, got {value[:80]!r}")

@@ -76,8 +76,9 @@ def _write_answers(path: Path, votes: Sequence[Vote]) -> list[Path]:
 def write_photos(path: str | Path, photos: Iterable[Photo], store: str | Path) -> int:
     """Write which photos there are copies of, with the file of each, for ``shortlist data build --images``.
 
-    Columns: path (absolute), item, image (the SHA-256), organ, author, license, date. Copies in a
-    database are first written to a folder beside ``path``, with its name and ``-files``.
+    Columns: path (absolute), item, image (the SHA-256), organ, author, license, date, latitude, longitude,
+    uncertainty (in meters). Copies in a database are first written to a folder beside ``path``, with its name
+    and ``-files``.
 
     Returns:
         The number of photos, with those of which there is no copy.

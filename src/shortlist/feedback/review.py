@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping
 from heapq import nsmallest
 from itertools import groupby, islice
 from math import log
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shortlist.curation import AGAINST, PROPOSAL, ConsensusLabels, aggregate_votes
-from shortlist.feedback.store import answers_by_item, shown_at
+from shortlist.feedback._tables import Row
+from shortlist.feedback.event import OBSERVE
+from shortlist.feedback.store import answers_by_item, lists_at
 from shortlist.feedback.votes import Tally, Vote, each_vote, votes_of
 
 _TOGETHER = 500  # observations whose lists are read at a time
@@ -29,6 +31,7 @@ class ToReview(NamedTuple):
         undecided: Number of people who said "none of these" or "I do not know".
         label: Label that leads so far.
         candidates: Labels with their share of belief, the largest first.
+        photos: SHA-256 of the photos.
     """
 
     item: str
@@ -37,6 +40,14 @@ class ToReview(NamedTuple):
     undecided: int
     label: str
     candidates: tuple[tuple[str, float], ...] = ()
+    photos: tuple[str, ...] = ()
+
+
+class Waiting(NamedTuple):
+    """An observation that other people may review: its id, and the people who said something about it."""
+
+    item: str
+    people: set[str]
 
 
 def review_queue(store: str | Path, *, first: int = 20, **rule: Any) -> list[ToReview]:
@@ -48,19 +59,14 @@ def review_queue(store: str | Path, *, first: int = 20, **rule: Any) -> list[ToR
 
     Args:
         store: Folder of the store.
-        first: Number of observations, from the first one, that come with their candidates.
+        first: Number of observations, from the first one, that come with their candidates and photos.
         **rule: Options of :func:`~shortlist.curation.votes.aggregate_votes`.
-
-    Raises:
-        ValueError: If there are no votes.
     """
-    labels, decided = _labels(store, rule)
-    weight_of = dict(zip(map(str, labels.users.tolist()), labels.user_weights.tolist(), strict=True))
     rest: list[ToReview] = []
 
     def noted() -> Iterator[ToReview]:
-        for entry in _entries(store, decided, weight_of):
-            rest.append(entry._replace(candidates=()))
+        for entry, _ in _entries(store, _labels(store, rule)):
+            rest.append(entry._replace(candidates=(), photos=()))
             yield entry
 
     chosen = nsmallest(first, noted(), key=_order)
@@ -88,12 +94,9 @@ def waiting_proposals(store: str | Path, **rule: Any) -> list[Proposal]:
     Args:
         store: Folder of the store.
         **rule: Options of :func:`~shortlist.curation.votes.aggregate_votes`.
-
-    Raises:
-        ValueError: If there are no votes.
     """
-    labels, _ = _labels(store, rule)
-    valid = Counter(labels.labels[labels.valid].tolist())
+    labels = _labels(store, rule)
+    valid = Counter([] if labels is None else labels.labels[labels.valid].tolist())
     named = Counter(
         label
         for _, votes in groupby(each_vote(answers_by_item(store), Tally()), key=attrgetter("item"))
@@ -103,12 +106,35 @@ def waiting_proposals(store: str | Path, **rule: Any) -> list[Proposal]:
     return sorted(waiting, key=lambda proposal: (-proposal.valid, -proposal.observations, proposal.name))
 
 
+def waiting_observations(store: str | Path, *, most: int, **rule: Any) -> tuple[list[Waiting], int]:
+    """Return observations whose owner lets others see the photos, in the order of :func:`review_queue`.
+
+    Args:
+        store: Folder of the store.
+        most: Number of observations that are returned at most.
+        **rule: As for :func:`review_queue`.
+
+    Returns:
+        The first observations that wait, and the number of all.
+    """
+    number = 0
+
+    def shared() -> Iterator[tuple[tuple[float, str], Waiting]]:
+        nonlocal number
+        for entry, said in _entries(store, _labels(store, rule)):
+            if any(row.consent for row in said):
+                number += 1
+                yield _order(entry), Waiting(entry.item, {row.person for row in said})
+
+    return [waiting for _, waiting in nsmallest(most, shared(), key=itemgetter(0))], number
+
+
 def _order(entry: ToReview) -> tuple[float, str]:
     return -entry.information, entry.item
 
 
-def _labels(store: str | Path, rule: Mapping[str, Any]) -> tuple[ConsensusLabels, set[int]]:
-    """Find labels by the votes of a store; return them, and the hash of each item with a valid one."""
+def _labels(store: str | Path, rule: Mapping[str, Any]) -> ConsensusLabels | None:
+    """Find labels by the votes of a store, if there are votes; items are hashes."""
     import pyarrow
 
     items, codes = array("q"), {name: array("q") for name in ("user", "label", "author")}
@@ -118,41 +144,50 @@ def _labels(store: str | Path, rule: Mapping[str, Any]) -> tuple[ConsensusLabels
         for name, column in codes.items():
             column.append(texts[name].setdefault(getattr(vote, name), len(texts[name])))
     if not items:
-        raise ValueError(f"{store} has no votes to review")
+        return None
     columns = {
         name: pyarrow.DictionaryArray.from_arrays(np.asarray(codes[name]), pyarrow.array(list(texts[name])))
         for name in codes
     }
-    labels = aggregate_votes(np.asarray(items), **columns, **rule)
-    return labels, set(labels.items[labels.valid].tolist())
+    return aggregate_votes(np.asarray(items), **columns, **rule)
 
 
-def _entries(store: str | Path, decided: set[int], weight_of: Mapping[str, float]) -> Iterator[ToReview]:
-    """Give what waits, in the order of the observations."""
+def _entries(store: str | Path, labels: ConsensusLabels | None) -> Iterator[tuple[ToReview, list[Row]]]:
+    """Give what waits, in the order of the observations, with all that was said about it."""
+    decided: set[int] = set() if labels is None else set(labels.items[labels.valid].tolist())
+    weight_of: dict[str, float] = {}
+    if labels is not None:
+        pairs = zip(map(str, labels.users.tolist()), labels.user_weights.tolist(), strict=True)
+        weight_of = dict(pairs)
     newcomer = min(weight_of.values(), default=1.0) or 1.0
     groups = _undecided(store, decided)
-    while some := list(islice(groups, _TOGETHER)):
-        lists = shown_at(store, [number for *_, number in some if number])
-        for item, votes, unsure, number in some:
+    while batch := list(islice(groups, _TOGETHER)):
+        lists = lists_at(store, [number for *_, number in batch if number])
+        for said, votes, unsure, number in batch:
             belief: defaultdict[str, float] = defaultdict(float)
             for vote in votes:
                 belief[vote.label] += weight_of.get(vote.user, 0.0)
             if unsure:
                 belief["?"] = newcomer * unsure
-            for one in lists.get(number, ()):
-                belief[one.id] += newcomer * one.probability
-            yield _entry(item, belief, len(votes), unsure)
+            shown, photos = lists.get(number, ((), ()))
+            for entry in shown:
+                belief[entry.id] += newcomer * entry.probability
+            yield _entry(said[0].item, belief, len(votes), unsure)._replace(photos=photos), said
 
 
-def _undecided(store: str | Path, decided: set[int]) -> Iterator[tuple[str, list[Vote], int, int]]:
-    """Give each item without a valid label, its votes, how many know none, and the last answer to a list."""
+def _undecided(store: str | Path, decided: set[int]) -> Iterator[tuple[list[Row], list[Vote], int, int]]:
+    """Give what was said about each item without a valid label.
+
+    With it come the votes, the number of people who know no name, and the last answer to a list.
+    """
     for item, group in groupby(answers_by_item(store, again=True), key=attrgetter("item")):
         if hash(item) not in decided:
-            said = list(group)
-            votes = [vote for vote in votes_of(item, said, Tally()) if vote.label != AGAINST]
-            unsure = sum(one.verb in ("none_of_these", "do_not_know") for one in said)
-            if votes or unsure:
-                yield item, votes, unsure, max((one.number for one in said if one.top is not None), default=0)
+            said, tally = list(group), Tally()
+            votes = [vote for vote in votes_of(item, said, tally) if vote.label != AGAINST]
+            unsure = sum(row.verb in ("none_of_these", "do_not_know") for row in said)
+            is_open = not tally.novel and any(row.verb == OBSERVE for row in said)
+            if votes or unsure or is_open:
+                yield said, votes, unsure, max((row.number for row in said if row.top is not None), default=0)
 
 
 def _entry(item: str, belief: Mapping[str, float], votes: int, unsure: int) -> ToReview:

@@ -24,7 +24,8 @@ from shortlist.feedback._postgres import PostgresDatabase
 from shortlist.feedback._sqlite import FolderDatabase
 from shortlist.feedback._tables import Row, events, images
 from shortlist.feedback._writer import Erased, Kept, Writer
-from shortlist.feedback.event import ERASED, ERASURE, VERBS, Event, Shown, is_sha256
+from shortlist.feedback.event import ERASED, ERASURE, VERBS, Event, Shown, facts_of, is_sha256
+from shortlist.feedback.location import Location
 
 MAX_BYTES = 64 << 30  # of database and copies
 _TOGETHER = 1000  # events that are read at a time
@@ -191,6 +192,8 @@ def _event(row: Row, content: dict[str, Any]) -> Event:
         shown=_shown(content),
         choice=content["choice"],
         about=content["about"],
+        organs=tuple(content.get("organs", ())),
+        location=Location(*content["location"]) if "location" in content else None,
         **{name: getattr(row, name) for name in names},
     )
 
@@ -212,15 +215,18 @@ def answers_by_item(location: str | Path, *, again: bool = False) -> Iterator[Ro
     return read_rows_by_item(database_at(location), again=again)
 
 
-def shown_at(location: str | Path, numbers: Sequence[int]) -> dict[int, tuple[Shown, ...]]:
-    """Return the lists that some answers are about, by the number of the answer."""
+def lists_at(
+    location: str | Path, numbers: Sequence[int]
+) -> dict[int, tuple[tuple[Shown, ...], tuple[str, ...]]]:
+    """Return the lists and the photos that some answers are about, by the number of the answer."""
     read = read_contents(database_at(location), list(numbers))
-    return {number: _shown(content) for number, content in read.items()}
+    return {number: (_shown(content), tuple(content.get("images", ()))) for number, content in read.items()}
 
 
 def photos_of(location: str | Path) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Give each photo that may be kept: its SHA-256, its observation, and what is known of it."""
-    return ((image, item, content["about"]) for image, item, content in read_photos(database_at(location)))
+    read = read_photos(database_at(location))
+    return ((image, item, facts_of(content, image)) for image, item, content in read)
 
 
 def stats_of(location: str | Path) -> dict[str, Any]:

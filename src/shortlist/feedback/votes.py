@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from shortlist.curation import MACHINE, PROPOSAL
 from shortlist.feedback._tables import Said
-from shortlist.feedback.event import NEW_NAME, Event
+from shortlist.feedback.event import NEW_NAME, OBSERVE, Event, facts_of
 
 
 class Vote(NamedTuple):
@@ -41,11 +41,14 @@ class Photo:
     author: str = ""
     license: str = ""
     date: str = ""
+    latitude: str = ""
+    longitude: str = ""
+    uncertainty: str = ""
 
     @classmethod
-    def known(cls, image: str, item: str, about: dict[str, str]) -> "Photo":
+    def known(cls, image: str, item: str, facts: dict[str, str]) -> "Photo":
         """Return a photo with what is known of it, but for notes."""
-        return cls(image, item, **{name: value for name, value in about.items() if name != "note"})
+        return cls(image, item, **{name: value for name, value in facts.items() if name != "note"})
 
 
 @dataclass
@@ -87,11 +90,13 @@ def votes_of(
 ) -> list[Vote]:
     """Return the votes for one observation, from all answers about it."""
     author = next((one.person for one in said if one.consent), "")
-    last = {one.person: one for one in said}  # of each person
-    nobody = sum(not one.person for one in said)
     listed = next((one for one in reversed(said) if one.top is not None), None)
+    answers = [one for one in said if one.verb != OBSERVE]
+    last = {answer.person: answer for answer in answers}  # of each person
+    nobody = sum(not answer.person for answer in answers)
+    tally.left_out["no vote: observe"] += len(said) - len(answers)
     tally.left_out["of nobody known"] += nobody
-    tally.left_out["answered again later"] += len(said) - nobody - len(last) + ("" in last)
+    tally.left_out["answered again later"] += len(answers) - nobody - len(last) + ("" in last)
     is_proposed = any(answer.verb == NEW_NAME for answer in last.values())  # who names it has looked
     if listed is not None and listed.status == "novel" and not with_novel and not is_proposed:
         tally.novel.add(item)
@@ -121,7 +126,7 @@ def collect_votes(events: Iterable[Event], *, with_novel: bool = False, with_mac
     photos: dict[str, Photo] = {}
     for event in events:
         for image in event.images if event.consent else ():
-            photos.setdefault(image, Photo.known(image, event.item, dict(event.about)))
+            photos.setdefault(image, Photo.known(image, event.item, facts_of(event.content(), image)))
     tally = Tally()
     options = {"with_novel": with_novel, "with_machine": with_machine}
     votes = list(each_vote(sorted(events, key=attrgetter("item")), tally, **options))

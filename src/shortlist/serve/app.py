@@ -16,13 +16,19 @@ from starlette.types import ASGIApp
 from shortlist.serve.feedback import feedback_routes
 from shortlist.serve.guard import Guard
 from shortlist.serve.names import names_routes
+from shortlist.serve.observations import observation_routes
 from shortlist.serve.page import page_routes
 from shortlist.serve.plain_route import plain_route
 from shortlist.serve.plantnet import error_form, plantnet_routes
 from shortlist.serve.refusals import Refusal
+from shortlist.serve.review import review_routes
 from shortlist.serve.service import Service
 from shortlist.serve.v1 import identify_routes, v1_routes
 
+_ROUTES = (
+    *(identify_routes, v1_routes, names_routes, feedback_routes, observation_routes),
+    *(review_routes, plantnet_routes, page_routes),
+)
 _WORDS = {
     404: ("not_found", "There is nothing at this address."),
     405: ("wrong_method", "This address is not for this method."),
@@ -57,7 +63,7 @@ def make_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    for make in (identify_routes, v1_routes, names_routes, feedback_routes, plantnet_routes, page_routes):
+    for make in _ROUTES:
         app.include_router(make(service))
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -72,7 +78,7 @@ def make_app(
             made,
             allow_origins=list(origins),
             allow_methods=["GET", "POST"],
-            allow_headers=["content-type", "x-api-key", "authorization"],
+            allow_headers=["content-type", "x-api-key", "authorization", "x-person"],
             expose_headers=["Retry-After", "RateLimit", "RateLimit-Policy"],
         )
     return Guard(made, metrics=service.metrics, hosts=hosts, origins=origins)

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shortlist.serve.schemas import AboutPhotos, Error
+from shortlist.serve.schemas import Error
 
 _REFUSALS = {
     400: ("The request is not well formed.", "bad_form", "The form is not well formed: it ends too early."),
@@ -80,6 +80,24 @@ _ANSWER = {
     "novelty": None,
     "nodes": None,
 }
+_OBSERVED = "5f0c6f1e9a0b4c7d8e2f1a3b5c7d9e0f1a2b3c4d5e6f7081"
+_KEPT = {"kept": True, "number": 41, "new": True, "observation": _OBSERVED}
+_OBSERVATION = {
+    "id": _OBSERVED,
+    "own": False,
+    "photos": [{"address": f"/v1/observations/{_OBSERVED}/photos/0", "organ": "leaf"}],
+    "author": "A. Person",
+    "license": "CC BY 4.0",
+    "date": "2026-05-01",
+    "location": {"latitude": 43.65, "longitude": 3.85, "uncertainty": 6873.0},
+    "candidates": [
+        {**_NAMES, "rare": False, "probability": 0.71, "in_set": True, "related_images": [_IMAGE]}
+    ],
+    "status": "ok",
+    "model": "3f9c1d2e4a5b",
+    "vote": {"verb": "confirm", "class_id": "U+0041", "name": "A", "people": 1},
+    "votes": [{"verb": "confirm", "class_id": "U+0041", "name": "A", "people": 2}],
+}
 _EXAMPLES: dict[str, Any] = {
     "identify": {**_ANSWER, "images": 1, "model": _MODEL, "seconds": 0.021},
     "batch": {"answers": [_ANSWER], "model": _MODEL, "seconds": 0.025},
@@ -120,7 +138,11 @@ _EXAMPLES: dict[str, Any] = {
         "average": [{"average": 2, "share": 0.95}],
         "top": [{"top": 1, "share": 0.86}],
     },
-    "feedback": {"kept": True, "number": 41, "new": True},
+    "feedback": _KEPT,
+    "observe": _KEPT,
+    "vote": {**_KEPT, "number": 42},
+    "observation": _OBSERVATION,
+    "review": {"waiting": 17, "observation": {**_OBSERVATION, "vote": None, "votes": None}},
     "feedback_stats": {
         "events": 2,
         "verbs": {"confirm": 1, "other_class": 1},
@@ -140,7 +162,7 @@ def responses(name: str | None, *refused: int) -> dict[int | str, dict[str, Any]
     """Return the example of a good answer, and the refusals that a route can give."""
     found: dict[int | str, dict[str, Any]] = {}
     if name in _EXAMPLES:
-        good = 201 if name == "feedback" else 200
+        good = 201 if name in ("feedback", "observe", "vote") else 200
         found[good] = {"content": {"application/json": {"example": _EXAMPLES[name]}}}
     for status in refused:
         words, code, message = _REFUSALS[status]
@@ -170,17 +192,8 @@ def images_body(most: int, words: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
 
 
-def deletion_body(form: type[BaseModel]) -> dict[str, Any]:
-    """Return the form of a deletion."""
-    content = {"application/json": {"schema": form.model_json_schema(), "example": {"person": "p-41"}}}
-    return {"requestBody": {"required": True, "content": content}}
-
-
 def feedback_body(form: type[BaseModel]) -> dict[str, Any]:
     """Return the form of a person's answer: JSON, or a form with photos that may be kept."""
-    schema = form.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
-    schema["properties"]["about"] = AboutPhotos.model_json_schema()
     example = {
         "verb": "confirm",
         "class_id": "U+0041",
@@ -198,11 +211,31 @@ def feedback_body(form: type[BaseModel]) -> dict[str, Any]:
         },
         "additionalProperties": False,
     }
-    content = {
-        "application/json": {"schema": schema, "example": example},
-        "multipart/form-data": {"schema": files},
-    }
+    example = {name: value for name, value in example.items() if name in form.model_fields}
+    return json_body(form, example, **{"multipart/form-data": {"schema": files}})
+
+
+def json_body(form: type[BaseModel], example: dict[str, Any], **others: Any) -> dict[str, Any]:
+    """Return the form of a body in JSON, which the routes read by themselves to count its bytes."""
+    schema = _inlined(form.model_json_schema())
+    content = {"application/json": {"schema": schema, "example": example}, **others}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema with what it refers to in its place."""
+    parts = schema.pop("$defs", {})
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, list):
+            return [filled(entry) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        if "$ref" in value:
+            return filled(parts[value["$ref"].rsplit("/", 1)[1]])
+        return {name: filled(entry) for name, entry in value.items()}
+
+    return filled(schema)
 
 
 def plantnet_refusal(status: int, words: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -20,14 +20,18 @@ from shortlist.feedback import (
     FeedbackError,
     FeedbackStore,
     FullError,
+    Kept,
+    Location,
     OwnerError,
     SameRequestError,
     Shown,
     StuckError,
     is_store,
+    observation_id,
+    observation_of,
     stats_of,
 )
-from shortlist.serve import examples, schemas
+from shortlist.serve import examples, people_schemas as schemas
 from shortlist.serve.desk import FeedbackDesk, aside
 from shortlist.serve.forms import read_body, read_form
 from shortlist.serve.keys import key_of
@@ -63,15 +67,21 @@ def _add_post(router: APIRouter, service: Service) -> None:
         client = service.client(request)
         service.rate.take(client)
         with service.replies.request(client) as held:
-            body, copies = await _read(request, service, held)
-            said = _parsed(schemas.Feedback, body)
+            body, copies = await read_said(request, service, held)
+            said = parsed(schemas.Feedback, body)
             store = await asyncio.to_thread(lambda: service.feedback.store)
             hashes = [hashlib.sha256(copy).hexdigest() for copy in copies]
             key = client if service.keys.needed else ""
             event = _event(said, hashes, store.secret, service.class_index, key=key)
-            kept = await _recorded(store, event, copies)
-        content = {"kept": True, "number": kept.number, "new": kept.new}
-        return JSONResponse(content, status_code=201)
+            kept = await recorded(store, event, copies)
+        service.review.changed()
+        return kept_answer(kept, event)
+
+
+def kept_answer(kept: Kept, event: Event) -> Response:
+    """Say that an event is on disk."""
+    content = {"kept": True, "number": kept.number, "new": kept.new, "observation": event.item}
+    return JSONResponse(content, status_code=201)
 
 
 async def _in_time(future: "Future[Any]") -> Any:
@@ -87,7 +97,8 @@ def _slow() -> Refusal:
     return Refusal(503, "log_slow", words, retry_after=5)
 
 
-async def _recorded(store: FeedbackStore, event: Event, copies: list[bytes]) -> Any:
+async def recorded(store: FeedbackStore, event: Event, copies: list[bytes]) -> Kept:
+    """Record an event, or refuse it in words."""
     try:
         if copies:
             future = await asyncio.to_thread(store.submit, event, copies)
@@ -109,7 +120,7 @@ async def _recorded(store: FeedbackStore, event: Event, copies: list[bytes]) -> 
 
 
 @contextmanager
-def _failing_in_words() -> Iterator[None]:
+def failing_in_words() -> Iterator[None]:
     """Refuse with 507 what the store cannot do, with 503 what it does not do now."""
     try:
         yield
@@ -130,14 +141,14 @@ def _add_others(router: APIRouter, service: Service) -> None:
     async def stats(request: Request) -> Response:
         """Count the answers by verb, the people, the photos, and what was deleted."""
         service.rate.take(service.client(request))
-        with _failing_in_words():
+        with failing_in_words():
             return JSONResponse(await _in_time(aside(lambda: _stats(service.feedback))))
 
     @router.post(
         "/v1/feedback/deletions",
         response_model=schemas.FeedbackErased,
         responses=examples.responses("feedback_erased", 400, 401, 403, 408, 413, 415, 422, 429, 503, 507),
-        openapi_extra=examples.deletion_body(schemas.Deletion),
+        openapi_extra=examples.json_body(schemas.Deletion, {"person": "p-41"}),
         summary="Delete all that is known of a person or a photo",
     )
     async def delete(request: Request) -> Response:
@@ -147,11 +158,11 @@ def _add_others(router: APIRouter, service: Service) -> None:
         """
         _check_admin(request, service)
         with service.replies.request(service.address(request)) as held:
-            body = await _read_json(request, service, held)
-        wanted = _parsed(schemas.Deletion, body)
+            body = await read_json(request, service, held)
+        wanted = parsed(schemas.Deletion, body)
         if (wanted.person is None) == (wanted.image is None):
-            raise _bad("either person or image must be given.")
-        with _failing_in_words():
+            raise bad("either person or image must be given.")
+        with failing_in_words():
             erased = await _in_time(aside(lambda: _erase(service.feedback, wanted)))
         return JSONResponse(erased._asdict())
 
@@ -178,7 +189,8 @@ def _check_admin(request: Request, service: Service) -> None:
     service.admin_keys.client(key_of(request))
 
 
-async def _read_json(request: Request, service: Service, held: Held) -> bytes:
+async def read_json(request: Request, service: Service, held: Held) -> bytes:
+    """Read a body in JSON."""
     if _kind(request) != "application/json":
         raise Refusal(415, "not_json", "The body must be application/json.")
     return await read_body(request, service.limits, held, most=FEEDBACK_BYTES)
@@ -188,10 +200,10 @@ def _kind(request: Request) -> str:
     return request.headers.get("content-type", "").split(";")[0].strip().lower()
 
 
-async def _read(request: Request, service: Service, held: Held) -> tuple[bytes, list[bytes]]:
+async def read_said(request: Request, service: Service, held: Held) -> tuple[bytes, list[bytes]]:
     """Read JSON, or a form with JSON as the file ``event`` and photos as ``images``."""
     if _kind(request) != "multipart/form-data":
-        return await _read_json(request, service, held), []
+        return await read_json(request, service, held), []
     form = await read_form(request, service.limits, held, max_files=MAX_IMAGES + 1)
     events, images = form.files.pop("event", []), form.files.pop("images", [])
     if len(events) != 1 or form.files or form.fields:
@@ -204,55 +216,91 @@ async def _read(request: Request, service: Service, held: Held) -> tuple[bytes, 
     return events[0].content, copies
 
 
-def _parsed(form: type[Body], body: bytes) -> Body:
+def parsed(form: type[Body], body: bytes) -> Body:
+    """Return what a body says, or refuse it with what is wrong first."""
     try:
         return form.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"])) or "the body"
-        raise _bad(f"{place[:80]}: {first['msg'][:200]}.") from None
+        raise bad(f"{place[:80]}: {first['msg'][:200]}.") from None
+
+
+def observed(
+    said: schemas.Observed, copies: list[str], secret: bytes, *, key: str, listed: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what an event says of photos, their list and their observation, checked.
+
+    The place is made coarse here, before anything else is done with it.
+    """
+    images, about = tuple(listed["images"]), said.about
+    if set(copies) - set(images):
+        raise bad("images of the form must be those of the list: the SHA-256 of one is another.")
+    if copies and not said.consent:
+        raise bad("consent must be true if photos are sent to be kept.")
+    where = about.location
+    facts = {name: getattr(about, name) for name in ("author", "license", "date")}
+    with refusing_bad():
+        name = about.observation or observation_of(images)
+        return {
+            "request": said.id or secrets.token_hex(16),
+            "person": said.person or "",
+            "images": images,
+            "observation": observation_id(secret, said.person or "", name),
+            "consent": said.consent,
+            "choice": listed["choice"],
+            "model": listed["model"],
+            "status": listed["status"],
+            "audit": bool(listed["audit"]),
+            "about": facts | {"note": said.note or ""},
+            "organs": tuple(about.organs),
+            "location": where
+            and Location(where.latitude, where.longitude, where.uncertainty).coarse(where.degrees),
+            "key": key,
+        }
+
+
+def receipt_of(said: schemas.Observed, secret: bytes) -> dict[str, Any]:
+    """Return what the receipt of a list says, or refuse it."""
+    with refusing_bad():
+        return read_receipt(said.receipt or "", secret)
+
+
+@contextmanager
+def refusing_bad() -> Iterator[None]:
+    """Refuse with 422 what an event cannot say."""
+    try:
+        yield
+    except ValueError as error:
+        raise bad(f"{error}.") from None
+
+
+def check_class(said: schemas.Said, classes: Collection[str]) -> None:
+    """Refuse an answer without the class that it must name, or with one that it must not."""
+    if (said.class_id is not None) != (said.verb in ("confirm", "other_class")):
+        raise bad("class_id must be given for confirm and other_class, and only there.")
+    if said.class_id is not None and said.class_id not in classes:
+        raise bad("class_id must be the id of one of the model's classes.")
+    if (said.name is not None) != (said.verb == "new_name"):
+        raise bad("name must be given for new_name, and only there.")
+
+
+def check_listed(said: schemas.Said, listed: Iterable[Shown]) -> None:
+    """Refuse to confirm a class that is not in the list."""
+    if said.verb == "confirm" and said.class_id not in {entry.id for entry in listed}:
+        raise bad("class_id of confirm must be in the list; for another class there is other_class.")
 
 
 def _event(
     said: schemas.Feedback, copies: list[str], secret: bytes, classes: Collection[str], *, key: str
 ) -> Event:
-    """Return a checked answer of a person."""
-    if (said.class_id is not None) != (said.verb in ("confirm", "other_class")):
-        raise _bad("class_id must be given for confirm and other_class, and only there.")
-    if said.class_id is not None and said.class_id not in classes:
-        raise _bad("class_id must be the id of one of the model's classes.")
-    if (said.name is not None) != (said.verb == "new_name"):
-        raise _bad("name must be given for new_name, and only there.")
-    try:
-        listed = read_receipt(said.receipt or "", secret)
-    except ValueError as error:
-        raise _bad(f"{error}.") from None
-    images = tuple(listed["images"])
-    if set(copies) - set(images):
-        raise _bad("images of the form must be those of the list: the SHA-256 of one is another.")
-    if copies and not said.consent:
-        raise _bad("consent must be true if photos are sent to be kept.")
-    about = said.about.model_dump(exclude={"observation"}) | {"note": said.note or ""}
-    shown = _shown(said, [Shown(*one) for one in listed["shown"]], audit=bool(listed["audit"]))
-    try:
-        return Event(
-            said.verb,
-            said.id or secrets.token_hex(16),
-            person=said.person or "",
-            label=said.class_id or said.name or "",
-            images=images,
-            observation=said.about.observation,
-            consent=said.consent,
-            shown=shown,
-            choice=listed["choice"],
-            model=listed["model"],
-            status=listed["status"],
-            audit=bool(listed["audit"]),
-            about=about,
-            key=key,
-        )
-    except ValueError as error:
-        raise _bad(f"{error}.") from None
+    """Return a checked answer of a person about photos of his own."""
+    check_class(said, classes)
+    listed = receipt_of(said, secret)
+    shown = _shown(said, [Shown(*entry) for entry in listed["shown"]], audit=bool(listed["audit"]))
+    facts = observed(said, copies, secret, key=key, listed=listed)
+    with refusing_bad():
+        return Event(said.verb, label=said.class_id or said.name or "", shown=shown, **facts)
 
 
 def _shown(said: schemas.Feedback, listed: list[Shown], *, audit: bool) -> tuple[Shown, ...]:
@@ -261,14 +309,14 @@ def _shown(said: schemas.Feedback, listed: list[Shown], *, audit: bool) -> tuple
     The set of an audited list stays as it was promised: what a person says to have seen must not break it.
     """
     if said.shown is not None:
-        if unknown := set(said.shown) - {one.id for one in listed}:
-            raise _bad(f"shown must be ids of the list, got {min(unknown)[:80]!r}.")
+        if unknown := set(said.shown) - {entry.id for entry in listed}:
+            raise bad(f"shown must be ids of the list, got {min(unknown)[:80]!r}.")
         if not audit:
-            listed = [one._replace(in_set=one.id in said.shown) for one in listed]
-    if said.verb == "confirm" and said.class_id not in {one.id for one in listed}:
-        raise _bad("class_id of confirm must be in the list; for another class there is other_class.")
+            listed = [entry._replace(in_set=entry.id in said.shown) for entry in listed]
+    check_listed(said, listed)
     return tuple(listed)
 
 
-def _bad(words: str) -> Refusal:
+def bad(words: str) -> Refusal:
+    """Return the refusal of what cannot be recorded."""
     return Refusal(422, "bad_feedback", words)

@@ -4,9 +4,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shortlist.serve.options import Id
-from shortlist.serve.receipts import MAX_RECEIPT
-
 
 class RelatedImageForm(BaseModel):
     """A known image of a candidate that is like the photos."""
@@ -294,87 +291,3 @@ class ModelCard(BaseModel):
     training: dict[str, Any] | None
     index: dict[str, Any] | None
     limits: dict[str, Any]
-
-
-class AboutPhotos(BaseModel):
-    """What is known of photos; it travels with them into data sets and indexes."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    observation: str = Field(default="", max_length=500, description="Name that all photos of it share.")
-    organ: str = Field(default="", max_length=500, description="Part or view, such as leaf.")
-    author: str = Field(default="", max_length=500, description="Who is named beside the photo.")
-    license: str = Field(default="", max_length=500)
-    date: str = Field(default="", max_length=500, description="When it was taken.")
-
-
-class Feedback(BaseModel):
-    """What a person says about a list."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    verb: Literal[
-        "confirm", "other_class", "new_name", "none_of_these", "do_not_know", "bad_image", "not_this_kind"
-    ]
-    class_id: Id | None = Field(default=None, description="Class that is meant, for confirm and other_class.")
-    name: str | None = Field(
-        default=None, max_length=200, description="Name that the model does not know, for new_name."
-    )
-    id: Id | None = Field(
-        default=None, description="Name of this request. Sent again with the same, it is recorded once."
-    )
-    person: str | None = Field(
-        default=None, max_length=500, description="Opaque name of the person: no address, no real name."
-    )
-    receipt: str | None = Field(
-        default=None,
-        max_length=MAX_RECEIPT,
-        description="Receipt of the list, from identify?receipt=true. Without one, nothing is recorded.",
-    )
-    shown: list[Id] | None = Field(
-        default=None, max_length=100, description="Ids that the person saw, if not those of the set."
-    )
-    consent: bool = Field(default=False, description="Whether copies of the photos may be kept.")
-    about: AboutPhotos = Field(default_factory=AboutPhotos)
-    note: str | None = Field(default=None, max_length=2000)
-
-
-class FeedbackKept(BaseModel):
-    """The answer is on disk."""
-
-    kept: Literal[True]
-    number: int = Field(description="Its number in the log.")
-    new: bool = Field(description="False if this request was recorded before.")
-
-
-class FeedbackStats(BaseModel):
-    """How many answers there are."""
-
-    events: int
-    verbs: dict[str, int]
-    people: int
-    images: int
-    copies: int = Field(description="Photos of which a copy is kept.")
-    deletions: int
-    erased_events: int
-    first: str | None
-    last: str | None
-
-
-class Deletion(BaseModel):
-    """Of whom or of what all is deleted: either a person or a photo."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    person: str | None = Field(default=None, min_length=1, max_length=500, description="Name of the person.")
-    image: str | None = Field(default=None, pattern="^[0-9a-f]{64}$", description="SHA-256 of the photo.")
-
-
-class FeedbackErased(BaseModel):
-    """What was deleted."""
-
-    events: int
-    copies: int
-    pending: bool = Field(
-        description="Whether something is left, such as old pages that somebody reads; it is tried again."
-    )

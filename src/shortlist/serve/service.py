@@ -36,6 +36,7 @@ from shortlist.serve.options import BatchOptions, ScopeOptions
 from shortlist.serve.places import ServedPlaces
 from shortlist.serve.receipts import Signing
 from shortlist.serve.refusals import BadImage, Refusal
+from shortlist.serve.review_queue import ReviewQueue
 
 _LOG = logging.getLogger("shortlist.serve")
 _DRIFT_SECONDS = 60
@@ -97,6 +98,7 @@ class Service:
         )
         self._own_feedback = not isinstance(feedback, FeedbackDesk)
         self.feedback = feedback if isinstance(feedback, FeedbackDesk) else FeedbackDesk(feedback)
+        self.review = ReviewQueue(self.feedback)
         self.audit = check_number("audit", audit, low=0.0, below=1 + 1e-12)
         self._drift, self._drift_until = None, -1.0
         self.metrics, self.admission = metrics or Metrics(), Admission(self.limits)

@@ -1,0 +1,203 @@
+"""The forms of what people say and observe, for OpenAPI."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shortlist.feedback import COARSE
+from shortlist.serve.limits import MAX_IMAGES
+from shortlist.serve.options import Id
+from shortlist.serve.receipts import MAX_RECEIPT
+from shortlist.serve.schemas import RelatedImageForm
+
+
+class WhereSeen(BaseModel):
+    """Where photos were taken. It is made coarse before anything is kept."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    latitude: float = Field(ge=-90, le=90, description="Degrees north, in WGS84.")
+    longitude: float = Field(ge=-180, le=180, description="Degrees east.")
+    uncertainty: float | None = Field(default=None, gt=0, le=1e7, description="Meters.")
+    degrees: float = Field(
+        default=COARSE, ge=0.001, le=10, description="Side of the cell that alone is kept, in degrees."
+    )
+
+
+class AboutPhotos(BaseModel):
+    """What is known of photos; it travels with them into data sets and indexes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    observation: str = Field(
+        default="", max_length=500, description="The person's own name for it, which all its photos share."
+    )
+    organs: list[Annotated[str, Field(max_length=100)]] = Field(
+        default_factory=list,
+        max_length=MAX_IMAGES,
+        description="Part or view that each photo shows, such as leaf: as many as photos, or none.",
+    )
+    author: str = Field(default="", max_length=500, description="Who is named beside the photo.")
+    license: Literal["", "CC0 1.0", "CC BY 4.0", "CC BY-NC 4.0"] = ""
+    date: str = Field(
+        default="",
+        max_length=40,
+        pattern=r"^(\d{4}(-\d\d(-\d\d(T[0-9:.]+(Z|[+-]\d\d:\d\d)?)?)?)?)?$",
+        description="When it was taken, in ISO 8601.",
+        examples=["2026-05-01"],
+    )
+    location: WhereSeen | None = None
+
+
+class Observed(BaseModel):
+    """Photos of one object, by the receipt of their list, and what is known of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: Id | None = Field(
+        default=None, description="Name of this request. Sent again with the same, it is recorded once."
+    )
+    person: str | None = Field(
+        default=None, max_length=500, description="Opaque name of the person: no address, no real name."
+    )
+    receipt: str | None = Field(
+        default=None,
+        max_length=MAX_RECEIPT,
+        description="Receipt of the list, from identify?receipt=true. Without one, nothing is recorded.",
+    )
+    consent: bool = Field(
+        default=False, description="Whether copies of the photos may be kept, and shown to others."
+    )
+    about: AboutPhotos = Field(default_factory=AboutPhotos)
+    note: str | None = Field(default=None, max_length=2000)
+
+
+class Said(BaseModel):
+    """What a person says that an object is."""
+
+    verb: Literal[
+        "confirm", "other_class", "new_name", "none_of_these", "do_not_know", "bad_image", "not_this_kind"
+    ]
+    class_id: Id | None = Field(default=None, description="Class that is meant, for confirm and other_class.")
+    name: str | None = Field(
+        default=None, max_length=200, description="Name that the model does not know, for new_name."
+    )
+
+
+class Feedback(Observed, Said):
+    """What a person says about a list of photos of his own."""
+
+    shown: list[Id] | None = Field(
+        default=None, max_length=100, description="Ids that the person saw, if not those of the set."
+    )
+
+
+class ReviewVote(Said):
+    """What a person says about somebody else's observation."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: Id | None = Field(
+        default=None, description="Name of this request. Sent again with the same, it is recorded once."
+    )
+    person: str = Field(min_length=1, max_length=500, description="Opaque name of the person.")
+    note: str | None = Field(default=None, max_length=2000)
+
+
+class PhotoForm(BaseModel):
+    """A photo of an observation."""
+
+    address: str = Field(description="Where the copy of the photo is.")
+    organ: str
+
+
+class ListedForm(BaseModel):
+    """A class of the list that the owner of an observation saw."""
+
+    id: str
+    name: str
+    author: str
+    common_names: list[str]
+    parents: dict[str, str]
+    rare: bool
+    probability: float
+    in_set: bool
+    related_images: list[RelatedImageForm]
+
+
+class VoteForm(BaseModel):
+    """Something that people said, and how many."""
+
+    verb: str
+    class_id: str | None
+    name: str | None
+    people: int
+
+
+class ObservationForm(BaseModel):
+    """What may be seen of an observation."""
+
+    id: str
+    own: bool = Field(description="Whether it is of the person who asks.")
+    photos: list[PhotoForm] = Field(description="Only with consent.")
+    author: str
+    license: str
+    date: str
+    location: dict[str, float] | None
+    candidates: list[ListedForm]
+    status: str
+    model: str
+    vote: VoteForm | None = Field(description="What the person who asks said.")
+    votes: list[VoteForm] | None = Field(
+        description="What all people said, the most frequent first. Null for who has not voted: votes of "
+        "others must not lead."
+    )
+
+
+class ReviewNext(BaseModel):
+    """An observation to review, or none."""
+
+    waiting: int = Field(description="About how many observations wait.")
+    observation: ObservationForm | None
+
+
+class FeedbackKept(BaseModel):
+    """The answer is on disk."""
+
+    kept: Literal[True]
+    number: int = Field(description="Its number in the log.")
+    new: bool = Field(description="False if this request was recorded before.")
+    observation: str = Field(description="Id of the observation.")
+
+
+class FeedbackStats(BaseModel):
+    """How many answers there are."""
+
+    events: int
+    verbs: dict[str, int]
+    people: int
+    images: int
+    copies: int = Field(description="Photos of which a copy is kept.")
+    deletions: int
+    erased_events: int
+    first: str | None
+    last: str | None
+
+
+class Deletion(BaseModel):
+    """Of whom or of what all is deleted: either a person or a photo."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    person: str | None = Field(default=None, min_length=1, max_length=500, description="Name of the person.")
+    image: str | None = Field(default=None, pattern="^[0-9a-f]{64}$", description="SHA-256 of the photo.")
+
+
+class FeedbackErased(BaseModel):
+    """What was deleted."""
+
+    events: int
+    copies: int
+    pending: bool = Field(
+        description="Whether something is left, such as old pages that somebody reads; it is tried again."
+    )

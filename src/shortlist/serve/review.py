@@ -1,0 +1,107 @@
+"""The route of what people may review next."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response
+from starlette.requests import Request
+
+from shortlist.feedback import Observation
+from shortlist.serve import examples, people_schemas as schemas
+from shortlist.serve.feedback import bad, failing_in_words
+from shortlist.serve.forms import Upload
+from shortlist.serve.observations import observation_form, person_of, visible
+from shortlist.serve.options import BatchOptions, Language
+from shortlist.serve.refusals import Refusal
+from shortlist.serve.service import Service, language_of
+
+_TRIES = 50  # observations that are looked at for one request
+_SKIPPED = 200  # observations that a client may leave out
+
+
+def review_routes(service: Service) -> APIRouter:
+    """Return the routes of a service."""
+    router = APIRouter()
+
+    @router.get(
+        "/v1/review/next",
+        response_model=schemas.ReviewNext,
+        responses=examples.responses("review", 401, 422, 429, 503, 507),
+        summary="An observation of somebody else that waits for votes",
+    )
+    async def next_review(
+        request: Request,
+        lang: Language = None,
+        skip: Annotated[
+            list[Annotated[str, Query(max_length=100)]],
+            Query(max_length=_SKIPPED, description="Observations that the person does not want to see now."),
+        ] = [],  # noqa: B006 - FastAPI copies it
+        related_images: Annotated[int, Query(ge=0, le=10, description="Known images of each class.")] = 0,
+    ) -> Response:
+        """Give the observation of which a vote would tell most, without what others said about it.
+
+        The person who asks is named by the header ``X-Person``. Nobody gets an observation of his own, nor
+        one that he voted on.
+        """
+        client, person = service.client(request), person_of(request)
+        service.rate.take(client)
+        if not person:
+            raise bad("the header X-Person must name the person who asks.")
+        seen = await asyncio.to_thread(_find, service, person, set(skip))
+        content: dict[str, Any] = {"waiting": service.review.number, "observation": None}
+        if seen is not None:
+            related = await _related(service, client, seen, related_images)
+            content["observation"] = observation_form(service, seen, language_of(request, lang), related)
+        return JSONResponse(content)
+
+    return router
+
+
+def _find(service: Service, person: str, left_out: set[str]) -> Observation | None:
+    """Return what a person may review next, as the store has it now."""
+    waited = False
+    for _ in range(_TRIES):
+        item = service.review.find(person, left_out)
+        if item is not None:
+            seen = _reviewable(service, item, person)
+            if seen is not None:
+                return seen
+            left_out.add(item)
+        elif waited or not service.review.wait():
+            return None
+        else:
+            waited = True
+    return None
+
+
+def _reviewable(service: Service, item: str, person: str) -> Observation | None:
+    """Return an observation if the person has still said nothing about it, and photos can be shown."""
+    try:
+        seen, is_own = visible(service, item, person)
+    except Refusal as refused:
+        if refused.status != 404:
+            raise
+        return None
+    if is_own or not seen.consent or seen.answer_of(person) is not None:
+        return None
+    with failing_in_words():
+        has_copy = any(service.feedback.store.copy_of(image) is not None for image in seen.photos)
+    return seen if has_copy else None
+
+
+async def _related(service: Service, client: str, seen: Observation, number: int) -> dict[str, Sequence[Any]]:
+    """Return known images of each class of the list that are like the photos, as a list has them."""
+    known = service.known_images()
+    if not number or known is None:
+        return {}
+    copies = [service.feedback.store.copy_of(image) for image in seen.photos]
+    uploads = [Upload("photo", copy) for copy in copies if copy is not None]
+    listed = [entry.id for entry in seen.shown if entry.id in service.class_index]
+    options = BatchOptions(related_images=number, limit=min(100, max(1, len(listed))))
+    with service.admission.request(client) as held:
+        answer = await service.answer_object(uploads, options, held)
+    pairs = zip(answer.listed.candidates, answer.related_images, strict=True)
+    similar = {candidate.id: images for candidate, images in pairs}
+    return {id: similar.get(id) or known.examples(service.class_index[id], number) for id in listed}
