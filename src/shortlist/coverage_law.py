@@ -117,3 +117,30 @@ def chance_of_hits(hits: int, new_rows: int, *, rows: int, coverage: float) -> f
     if k > rows:  # every set holds all classes
         return float(hits >= new_rows)
     return beta_binomial_cdf(hits, new_rows, k, rows + 1 - k)
+
+
+def clopper_pearson(hits: float, rows: float, *, level: float = 0.95) -> tuple[float, float]:
+    """Return the exact interval of a share, after Clopper and Pearson.
+
+    At the lower end, as many hits or more have the chance ``(1 - level) / 2``; at the upper end, as many or
+    fewer. So the interval holds the true share at least as often as the level says, for any number of rows.
+
+    Args:
+        hits: Number of hits, in [0, rows]. It need not be whole: see ``effective_rows``.
+        rows: Number of rows, > 0.
+        level: Level of the interval, in (0, 1).
+
+    Example:
+        >>> low, high = clopper_pearson(5, 5)
+        >>> round(low, 3), high
+        (0.478, 1.0)
+    """
+    rows = require_number("rows", rows, above=0.0)
+    hits = require_number("hits", hits, low=0.0)
+    level = require_number("level", level, above=0.0, below=1.0)
+    if hits > rows:
+        raise ValueError(f"hits must be <= the number of rows ({rows:g}), got {hits:g}")
+    tail = (1 - level) / 2
+    low = 0.0 if hits <= 0 else beta_quantile(tail, hits, rows - hits + 1)
+    high = 1.0 if hits >= rows else beta_quantile(1 - tail, hits + 1, rows - hits)
+    return low, high

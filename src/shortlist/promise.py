@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from shortlist.coverage_law import conformal_rank, coverage_range
+from shortlist.coverage_law import clopper_pearson, conformal_rank, coverage_range
 
 About = Literal[
     "rows",
@@ -113,6 +113,7 @@ class Promise:
         at_most: Largest number of classes in a set; ``None`` for any.
         share: Share of the calibration rows whose set contains the true class, where it is measured instead
             of promised.
+        share_rows: How many rows of one weight tell as much about the share; ``rows`` if ``None``.
 
     Example:
         >>> promise = Promise("rows", level=0.9, asked=0.9, rows=84, has_law=True)
@@ -139,6 +140,7 @@ class Promise:
     at_least: int = 0
     at_most: int | None = None
     share: float | None = None
+    share_rows: float | None = None
 
     def __post_init__(self) -> None:
         if self.about not in get_args(About):
@@ -161,6 +163,14 @@ class Promise:
         if self.law_rows is None or self.level is None:
             return None
         return coverage_range(self.law_rows, self.level, level=_LEVEL)
+
+    @property
+    def share_range(self) -> tuple[float, float] | None:
+        """Ends of the exact 95 % interval of the measured share; ``None`` if none was measured."""
+        rows = self.share_rows or self.rows
+        if self.share is None or not rows:
+            return None
+        return clopper_pearson(min(self.share, 1.0) * rows, rows, level=_LEVEL)
 
     @property
     def law_rows(self) -> int | None:

@@ -274,7 +274,9 @@ def _share_words(promise: Promise) -> list[str]:
     if promise.share is None:
         return []
     words, rows = strings()["promise"], promise.rows or 0
+    low, high = promise.share_range or (0.0, 1.0)
     values = {"rows": _counted(promise, rows), "share": as_share(promise.share, rows)}
+    values |= {"low": as_lower_end(low, rows), "high": as_upper_end(high, rows)}
     return [words["share" if promise.classes is None else "share_place"].format(**_about(promise), **values)]
 
 

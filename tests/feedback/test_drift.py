@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from shortlist.coverage_law import clopper_pearson
 from shortlist.feedback import Event, Shown
 from shortlist.feedback.drift import find_drift
-from shortlist.metrics.shares import clopper_pearson
 
 
 def make_events(

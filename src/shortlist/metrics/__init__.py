@@ -1,5 +1,6 @@
 """Metrics of scores and of predicted sets. ``shortlist.metrics.modules`` has them for torchmetrics."""
 
+from shortlist.coverage_law import clopper_pearson
 from shortlist.metrics.aggregation import Aggregate, aggregate, interval_of_rows, mean_with_interval
 from shortlist.metrics.average_k import AverageKAccuracy
 from shortlist.metrics.bootstrap import Columns, resample_each
@@ -88,7 +89,7 @@ from shortlist.metrics.sets import (
     size_violation,
     worst_slice_coverage,
 )
-from shortlist.metrics.shares import clopper_pearson, effective_rows
+from shortlist.metrics.shares import effective_rows
 
 __all__ = [
     "STRANGER",

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from shortlist.coverage_law import clopper_pearson
 from shortlist.metrics.results import Estimate
-from shortlist.metrics.shares import clopper_pearson
 
 
 def confused_within(

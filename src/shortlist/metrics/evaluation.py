@@ -18,6 +18,7 @@ from shortlist._checks import (
     warn_of_probabilities,
 )
 from shortlist.class_table import ClassTable, group_names
+from shortlist.coverage_law import clopper_pearson
 from shortlist.metrics.bootstrap import interval
 from shortlist.metrics.calibration import Activation, error_of_bins, sums_of_bins
 from shortlist.metrics.class_means import COVERAGE_MEASURES, worst_classes
@@ -35,7 +36,6 @@ from shortlist.metrics.results import (
 )
 from shortlist.metrics.rows import Predictor, RowNumbers, ScoreRows, Shown, measure_rows
 from shortlist.metrics.sets import size_quantiles, violation_of_sizes
-from shortlist.metrics.shares import clopper_pearson
 from shortlist.metrics.tabulation import LEVEL, Classes, Table, estimate, group_rows, tabulate
 from shortlist.predictors import SetPredictor
 from shortlist.promise import Promise

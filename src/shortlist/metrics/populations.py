@@ -7,9 +7,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from shortlist._row_facts import RowFacts, photo_order
+from shortlist.coverage_law import clopper_pearson
 from shortlist.metrics.results import Estimate, ListNumbers, PopulationNumbers, PopulationResults
 from shortlist.metrics.rows import block_rows
-from shortlist.metrics.shares import clopper_pearson, effective_rows
+from shortlist.metrics.shares import effective_rows
 from shortlist.predictors import CalibrationRows, Population
 
 MOST_PHOTOS = 10

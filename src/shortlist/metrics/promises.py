@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.coverage_law import chance_of_hits
+from shortlist.coverage_law import chance_of_hits, clopper_pearson
 from shortlist.metrics.results import Estimate
-from shortlist.metrics.shares import clopper_pearson, effective_rows
+from shortlist.metrics.shares import effective_rows
 from shortlist.predictors import Macro
 from shortlist.promise import Measured, Promise
 

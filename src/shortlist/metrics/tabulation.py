@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from shortlist.class_table import GROUPS
+from shortlist.coverage_law import clopper_pearson
 from shortlist.metrics.bootstrap import Columns, Resamples, interval, parent_weights, resample_each
 from shortlist.metrics.class_means import average_classes
 from shortlist.metrics.results import Averages, Estimate, GroupRows
-from shortlist.metrics.shares import clopper_pearson, effective_rows
+from shortlist.metrics.shares import effective_rows
 
 LEVEL = 0.95
 """Level of all intervals."""

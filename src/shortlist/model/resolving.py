@@ -194,6 +194,7 @@ class Resolver:
             return Promise("nothing", size=maker.top)
         population, scope, void = chosen
         facts = {"scope": scope, "rows": population.size, "void": void, "at_most": maker.at_most}
+        facts["share_rows"] = population.effective_size
         if maker.place is not None:
             match = self._populations.match(maker.place)
             facts |= {"place": maker.place.shown, "classes": match.matched}

@@ -233,8 +233,19 @@ class Population:
         """Return the share of the rows whose class is one of the k best."""
         return self._share(self._true.ranks <= k)
 
+    @property
+    def effective_size(self) -> float:
+        """How many objects of one weight tell as much about a share as these, which may count differently."""
+        weights = self._weights
+        return float(weights.sum() ** 2 / weights.square().sum())
+
+    @property
+    def _weights(self) -> Tensor:
+        """How much each object counts."""
+        return torch.ones(self.size) if self.importance is None else self._row_weights[self._true.target]
+
     def _share(self, inside: Tensor) -> float:
-        weights = torch.ones(self.size) if self.importance is None else self._row_weights[self._true.target]
+        weights = self._weights
         return float((inside * weights).sum() / weights.sum())
 
     def _size_threshold(self, size: float, at_least: int, at_most: int | None) -> float:

@@ -34,6 +34,7 @@ def promise_form(promise: Promise) -> dict[str, Any]:
     return {
         **content,
         "spread": promise.spread,
+        "share_range": promise.share_range,
         "words": promise_words(promise),
         "holds": promise.holds,
         "why_not": why_not(promise),
