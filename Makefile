@@ -62,7 +62,7 @@ docs: $(READY)  ## the documentation site, into site/; a link or a name that lea
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # README's test command is last: its closing line ends the output of CI
-check: lint types docs shapes slow test  ## what CI runs
+check: lint types docs shapes slow test  ## what CI runs, and the long tests
 
 bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
 	$(BIN)/python benchmarks/losses.py
