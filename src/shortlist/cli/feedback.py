@@ -26,6 +26,7 @@ class Form(str, Enum):
     votes = "votes"
     crowd_kit = "crowd-kit"
     peerannot = "peerannot"
+    dwca = "dwca"
 
 
 @feedback_app.command()
@@ -41,7 +42,9 @@ def stats(store: Store, as_json: AsJson = False) -> None:
 @feedback_app.command()
 def export(
     store: Store,
-    out: Annotated[Path, option("File of votes: .csv or .parquet; .json for peerannot.", "--out", "-o")],
+    out: Annotated[
+        Path, option("File of votes: .csv or .parquet; .json for peerannot, .zip for dwca.", "--out", "-o")
+    ],
     form: Annotated[Form, option("Form of the votes, by the tool that reads them.")] = Form.votes,
     images: Annotated[
         Path | None, option("File (.csv or .parquet) for the photos with copies, and what is known of them.")
@@ -52,13 +55,29 @@ def export(
     with_machine: Annotated[
         bool, option("Add the first class of each list as a vote of the user !machine.")
     ] = False,
+    classes: Annotated[
+        Path | None, option("With dwca: folder of the model or the data whose classes have the names.")
+    ] = None,
+    title: Annotated[str, option("With dwca: title of the data set.")] = "",
+    with_unverified: Annotated[
+        bool, option("With dwca: also names that lead the votes and are not valid; they are marked.")
+    ] = False,
+    media_url: Annotated[
+        str, option("With dwca: address of the published photos, which the archive does not hold then.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Write people's answers as votes. Of several answers of a person to one observation, the last counts.
 
     "None of these", "the photo is bad" and "not this kind" are votes for !none_of_these, !bad_image and
     !not_this_kind. A proposed name is a vote for !new:NAME. "I do not know" is no vote.
+
+    The form dwca is a Darwin Core archive of the observations with consent, license, date and a valid label.
     """
+    if form is Form.dwca:
+        options = {"with_unverified": with_unverified, "with_novel": with_novel, "media_url": media_url}
+        _print(_export_archive(store, out, classes, title, options), as_json)
+        return
     from shortlist.feedback import (
         Photo,
         Tally,
@@ -95,6 +114,21 @@ def export(
     _print(content | left_out | {"written": ", ".join(map(str, files))}, as_json)
 
 
+def _export_archive(
+    store: str, out: Path, classes: Path | None, title: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    from shortlist.class_table import ClassTable
+    from shortlist.feedback import export_archive
+
+    if classes is None or not title:
+        raise ValueError("--classes and --title must be given with --form dwca")
+    files = [classes / "class_table.json", classes / "model" / "class_table.json"]
+    table = ClassTable.load(next((file for file in files if file.exists()), files[0]))
+    number, left_out = export_archive(out, store, table, title=title, **options)
+    reasons = {f"left out: {what}": count for what, count in sorted(left_out.items())}
+    return {"observations": number, **reasons, "written": str(out)}
+
+
 @feedback_app.command()
 def review(
     store: Store,
@@ -109,21 +143,24 @@ def review(
     Where one more answer helps most comes first. shortlist data grow makes classes of the names.
     """
     from shortlist._tables import write_columns
-    from shortlist.feedback import review_queue, waiting_proposals
+    from shortlist.feedback import photo_files, review_queue, waiting_proposals
 
     rule = {"theta": theta, "min_agreement": min_agreement}
     queue, proposals = review_queue(store, first=limit, **rule), waiting_proposals(store, **rule)
     if out is not None:
         names = ("item", "information", "label", "votes", "undecided")
         write_columns(out, {name: [getattr(row, name) for row in queue] for name in names})
+    first = [row._replace(photos=photo_files(store, row.photos)) for row in queue[:limit]]
     if as_json:
-        content = {"waiting": len(queue), "first": [row._asdict() for row in queue[:limit]]}
+        content = {"waiting": len(queue), "first": [row._asdict() for row in first]}
         typer.echo(strict_json(content | {"proposals": [name._asdict() for name in proposals]}))
         return
     typer.echo(f"{len(queue):,} observations wait{'; the most informative first:' if queue else '.'}")
-    for row in queue[:limit]:
+    for row in first:
         shares = ", ".join(f"{label} {share:.2f}" for label, share in row.candidates[:4])
         typer.echo(f"{row.item}  {row.information:.3f} nats  {row.votes} votes  {shares}")
+        for file in row.photos:
+            typer.echo(f"    {file}")
     if proposals:
         typer.echo(f"{len(proposals):,} proposed names:")
     for name, observations, valid in proposals[:limit]:

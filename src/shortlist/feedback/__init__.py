@@ -6,9 +6,10 @@ from shortlist.feedback.darwin_core import LICENSES
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.drift import find_drift
 from shortlist.feedback.event import OBSERVE, VERBS, Event, Shown, observation_of
-from shortlist.feedback.export import write_photos, write_votes
+from shortlist.feedback.export import photo_files, write_photos, write_votes
 from shortlist.feedback.location import COARSE, Location
 from shortlist.feedback.observations import Observation, observation_id, owns, read_observation
+from shortlist.feedback.occurrences import export_archive
 from shortlist.feedback.review import Waiting, review_queue, waiting_observations, waiting_proposals
 from shortlist.feedback.store import (
     FeedbackStore,

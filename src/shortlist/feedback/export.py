@@ -10,7 +10,7 @@ from typing import Any
 from shortlist._bounds import check_choice
 from shortlist._store.files import write_text
 from shortlist._tables import write_parts
-from shortlist.feedback.store import database_at
+from shortlist.feedback.store import database_at, is_address
 from shortlist.feedback.votes import Photo, Vote
 
 _TOGETHER = 10_000  # rows that are in memory at a time
@@ -71,6 +71,15 @@ def _write_answers(path: Path, votes: Sequence[Vote]) -> list[Path]:
     write_text(beside, json.dumps(names, ensure_ascii=False, indent=1) + "\n")
     write_text(path, json.dumps(answers) + "\n")
     return [path, beside]
+
+
+def photo_files(store: str | Path, images: Iterable[str]) -> tuple[str, ...]:
+    """Return the files of photos of which there are copies; in a database, the SHA-256 of the photos."""
+    if is_address(store):
+        return tuple(images)
+    copies = database_at(store).copies()
+    files = (copies.file(image, Path(store)) for image in images)
+    return tuple(str(file) for file in files if file is not None)
 
 
 def write_photos(path: str | Path, photos: Iterable[Photo], store: str | Path) -> int:
