@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import random
 import shlex
 import shutil
@@ -17,6 +18,7 @@ from shortlist.feedback import Event, FeedbackError, FeedbackStore, _writer as w
 from shortlist.feedback._copies import Copies
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.store import answers_by_item, last_answers, photos_of, read_events
+from tests.commands import run
 from tests.postgres import everything_in
 from tests.serve.parts import png
 
@@ -153,3 +155,53 @@ def test_names_that_files_of_votes_cannot_carry_are_refused(tmp_path):
         store.erase_image("")
     with pytest.raises(FeedbackError, match="is no store"):
         list(last_answers(tmp_path / "nothing"))
+
+
+def sources_of(folder: Path) -> set[str]:
+    """The SHA-256 of the photos of a benchmark, by the names of the copies that they were linked from."""
+    images = json.loads((folder / "metadata.json").read_text())["images"]
+    return {Path(entry["source"]).name for entry in images.values()}
+
+
+@pytest.mark.parametrize("link", ["hard", "symbolic"])
+@pytest.mark.parametrize("again", [False, True], ids=["old export", "new export"])
+def test_photos_that_were_deleted_are_in_no_later_benchmark(location, tmp_path, link, again):
+    """Also where the photos were exported from a database, and the files of the export are still there."""
+    photos = {f"p{number % 4}-{number}": png(number) for number in range(40)}
+    digests = {name: hashlib.sha256(photo).hexdigest() for name, photo in photos.items()}
+
+    def say(store: FeedbackStore, name: str) -> None:
+        said = {"person": name[:2], "label": "oak" if name[1] in "01" else "ash", "consent": True}
+        store.add(Event("confirm", name, images=(digests[name],), **said), [photos[name]])
+
+    def export() -> None:
+        assert run("feedback", "export", location, "--out", votes, "--images", listed)[0] == 0
+
+    votes, listed, labels = (tmp_path / name for name in ("votes.csv", "photos.csv", "labels.csv"))
+    names, old = list(photos), tmp_path / "old"
+    with FeedbackStore(location) as store:
+        for name in names[:32]:
+            say(store, name)
+        export()
+        assert run("data", "votes", votes, "--theta", 0.5, "--out", labels)[0] == 0
+        build = ("data", "build", labels, old, "--images", listed, "--split", "hash", "--held-out", 0.2)
+        code, _, error = run(*build, "--store", location, "--link", link, "--apply")
+        assert code == 0, error
+        assert sources_of(old) == {digests[name] for name in names[:32]}
+        for name in names[32:]:
+            say(store, name)
+        export()
+        store.erase_person("p1")
+        store.erase_image(digests["p0-36"])
+        if again:
+            export()
+    grow = ("data", "grow", old, tmp_path / "new", "--votes", votes, "--images", listed, "--theta", 0.5)
+    if not isinstance(location, Path):
+        code, _, error = run(*grow, "--link", link)  # a deletion cannot be overlooked
+        assert code == 2 and "give the address by --store" in error
+    code, _, error = run(*grow, "--store", location, "--link", link)
+    assert code == 0, error
+    kept = {digests[name] for name in names if not name.startswith("p1") and name != "p0-36"}
+    assert sources_of(tmp_path / "new") == kept
+    if again:  # the files are gone too
+        assert {path.name for path in tmp_path.rglob("*") if path.name in digests.values()} == kept

@@ -151,8 +151,9 @@ def test_copies_are_examined_and_exported_as_files(address, tmp_path):
     code, _, error = run("feedback", "export", address, "--out", votes, "--images", photos)
     assert code == 0, error
     [row] = csv.DictReader(photos.read_text().splitlines())
-    assert row["image"] == IMAGE and row["path"] == str(tmp_path / "photos-files" / IMAGE[:2] / IMAGE)
-    assert (tmp_path / "photos-files" / IMAGE[:2] / IMAGE).read_bytes() == PHOTO
+    folder = tmp_path / "photos-files" / f"store-{read_manifest(address)['store']}"
+    assert row["image"] == IMAGE and row["path"] == str(folder / IMAGE[:2] / IMAGE)
+    assert (folder / IMAGE[:2] / IMAGE).read_bytes() == PHOTO
     assert run("doctor", address)[0] == 0
     execute(address, "UPDATE copies SET content = content || '\\x00'")
     (finding,) = examine_store(address)

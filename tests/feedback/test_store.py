@@ -6,6 +6,7 @@ import math
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,11 @@ from shortlist.feedback import Event, FeedbackError, FeedbackStore, Kept, Shown
 from shortlist.feedback._copies import Copies
 from shortlist.feedback._writer import FullError, SameRequestError
 from shortlist.feedback.doctor import examine_store
-from shortlist.feedback.event import observation_of
+from shortlist.feedback.event import ABOUT, observation_of
 from shortlist.feedback.export import write_photos, write_votes
 from shortlist.feedback.location import Location
 from shortlist.feedback.review import review_queue
-from shortlist.feedback.store import answers_by_item, read_events, stats_of
+from shortlist.feedback.store import answers_by_item, read_events, read_manifest, stats_of
 from shortlist.feedback.votes import Vote, collect_votes
 from tests.postgres import everything_in, execute
 from tests.serve.parts import png
@@ -168,6 +169,27 @@ def test_a_deletion_finds_a_copy_that_could_not_be_moved_to_its_place(tmp_path, 
 
 
 @pytest.mark.errors
+@pytest.mark.parametrize(
+    "name", ["request", "person", "label", "observation", "model", "status", "key", *ABOUT, "organ"]
+)
+def test_no_text_of_an_event_has_nul(name):
+    """PostgreSQL cannot keep it."""
+    more = {"about": {name: "a\0b"}} if name in ABOUT else {name: "a\0b"}
+    with pytest.raises(ValueError, match=f"^{name} must .* (no NUL|control characters)"):
+        replace(event(), **({"organs": ("a\0b",)} if name == "organ" else more))
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize(
+    "more",
+    [{"shown": (Shown("a\0b", 0.5, True),)}, {"choice": {"predictor": "a\0b"}}, {"choice": {"a\0": 1}}],
+)
+def test_no_text_of_a_list_has_nul(more):
+    with pytest.raises(ValueError, match=f"^{next(iter(more))} must have no NUL"):
+        event(**more)
+
+
+@pytest.mark.errors
 def test_bad_events_and_stores_are_refused_by_name(tmp_path, store):
     for wrong, words in [
         ({"verb": "like"}, "verb must be"),
@@ -283,7 +305,8 @@ def test_votes_are_the_last_answers_of_each_person(tmp_path, location):
     ]
     write_photos(tmp_path / "photos.csv", found.photos, location)
     lines = (tmp_path / "photos.csv").read_text().splitlines()
-    folder = location / "images" if isinstance(location, Path) else tmp_path / "photos-files"
+    exported = tmp_path / "photos-files" / f"store-{read_manifest(location)['store']}"
+    folder = location / "images" if isinstance(location, Path) else exported
     place = folder / IMAGES[0][:2] / IMAGES[0]
     assert place.read_bytes() == PHOTOS[0]
     names = ("path", "item", "image", "organ", "author", "license", "date")

@@ -32,6 +32,23 @@ class Splitting(str, Enum):
     hash = "hash"
 
 
+Stores = Annotated[
+    list[str] | None,
+    option(
+        "Address of the store in PostgreSQL that photos were exported from: those that were deleted from it "
+        "since are left out. May be given several times.",
+        "--store",
+    ),
+]
+
+
+def copies_of(stores: list[str] | None) -> dict[str, frozenset[str]]:
+    """Return the copies of photos that stores have now, by the id of the store."""
+    from shortlist.feedback import copies_in, read_manifest
+
+    return {read_manifest(store)["store"]: copies_in(store) for store in stores or ()}
+
+
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Show a spinner on stderr, if that is a terminal, and print each warning as one line."""
@@ -61,6 +78,7 @@ def build(
     images: Annotated[
         Path | None, option("List with the columns path and item: which photos belong to which item.")
     ] = None,
+    store: Stores = None,
     split: Annotated[
         Splitting,
         option(
@@ -88,6 +106,7 @@ def build(
         plan = plan_benchmark(
             source,
             images=images,
+            copies=copies_of(store),
             genus_fraction=genus_fraction,
             min_images=min_images,
             held_out=held_out,

@@ -11,7 +11,16 @@ import typer
 
 from shortlist.cli._console import print_facts, print_json, printable, replacing_words
 from shortlist.cli._options import AsJson, argument, option
-from shortlist.cli.data import LinkKind, app, check_is_free, plan_content, plan_facts, waiting
+from shortlist.cli.data import (
+    LinkKind,
+    Stores,
+    app,
+    check_is_free,
+    copies_of,
+    plan_content,
+    plan_facts,
+    waiting,
+)
 
 
 class VoteRule(str, Enum):
@@ -155,6 +164,7 @@ def grow(
     votes: Annotated[Path, option("Votes: the file that shortlist feedback export --out wrote.")],
     images: Annotated[Path, option("Photos: the file that shortlist feedback export --images wrote.")],
     rule: dict[str, Any],
+    store: Stores = None,
     names: Annotated[
         Path | None,
         option(
@@ -192,7 +202,7 @@ def grow(
 
     check_is_free(new)
     options: dict[str, Any] = {"min_observations": min_observations, "held_out": held_out, "names": names}
-    options |= {"keep_good": keep_good}
+    options |= {"keep_good": keep_good, "copies": copies_of(store)}
     with waiting("weighing votes"):
         plan = plan_growth(old, votes=votes, images=images, **options, **rule)
     if not dry_run:

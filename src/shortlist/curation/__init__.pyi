@@ -2,6 +2,7 @@ from ._ballot import AGAINST as AGAINST, PROPOSAL as PROPOSAL
 from .build import apply_plan as apply_plan, plan_benchmark as plan_benchmark
 from .check import check_images as check_images
 from .contact_sheet import contact_sheet as contact_sheet
+from .deletions import store_folder as store_folder
 from .describe import (
     gini as gini,
     lorenz_curve as lorenz_curve,

@@ -15,6 +15,7 @@ from shortlist._checks import check_count, check_number
 from shortlist._store.files import replacing_folder, write_text
 from shortlist.class_table import ClassTable
 from shortlist.curation._classes import take_classes
+from shortlist.curation.deletions import StoreCopies
 from shortlist.curation.labeled import read_labeled
 from shortlist.curation.parts import hash_place, part_by_hash, sha256_of
 from shortlist.datasets import proportional_split, share_of
@@ -59,6 +60,7 @@ def plan_benchmark(
     source: str | Path,
     *,
     images: str | Path | None = None,
+    copies: StoreCopies | None = None,
     genus_fraction: float = 1.0,
     min_images: int = 5,
     held_out: float = 0.1,
@@ -82,6 +84,7 @@ def plan_benchmark(
             valid are left out. A ``class_table.json`` in the folder or beside the list has the ids, names
             and parents of the classes.
         images: List with the columns path and item: the photos of the items of the source.
+        copies: As :func:`~shortlist.curation.grow.plan_growth` takes them.
         genus_fraction: Share of the genera that is drawn, in (0, 1], rounded, at least one; all by default.
             Pl@ntNet-300K was made with 0.1.
         min_images: Smallest number of images of a class, at least 3.
@@ -95,7 +98,7 @@ def plan_benchmark(
     """
     _check_options(genus_fraction, min_images, held_out)
     check_choice("split", split, ("share", "hash"))
-    rows, classes, left_out = read_labeled(source, images=images)
+    rows, classes, left_out = read_labeled(source, images=images, copies=copies)
     kept, counts = _choose_classes(source, rows, classes, genus_fraction, min_images, split, seed)
     number_of_rows, number = len(rows), {id: place for place, id in enumerate(classes.ids)}
     rows = sorted((row for row in rows if row.label in kept), key=lambda row: number[row.class_label])

@@ -13,7 +13,8 @@ from shortlist.class_table import ClassTable
 from shortlist.curation._ballot import PROPOSAL
 from shortlist.curation._classes import add_classes
 from shortlist.curation.build import BenchmarkPlan, plan_of_rows
-from shortlist.curation.labeled import read_photos
+from shortlist.curation.deletions import StoreCopies
+from shortlist.curation.labeled import Photos, read_photos
 from shortlist.curation.parts import Frozen, read_frozen
 from shortlist.curation.proposals import Proposals
 from shortlist.curation.quality import QualityBounds, quality_of
@@ -32,6 +33,7 @@ def plan_growth(
     min_observations: int = 5,
     held_out: float | None = None,
     keep_good: float | None = None,
+    copies: StoreCopies | None = None,
     **rule: Any,
 ) -> BenchmarkPlan:
     """Plan the next benchmark: all of an earlier one, and the photos whose labels people's votes make valid.
@@ -53,19 +55,23 @@ def plan_growth(
         held_out: Chance of a new observation to be in the validation split; that of ``old`` if left out.
         keep_good: Promised share of good photos that are not flagged as blurred or small, by those that
             ``old`` holds out. An observation with a flagged new photo waits. Nothing is flagged if left out.
+        copies: The copies of photos that stores of feedback in PostgreSQL have now, by
+            :func:`shortlist.feedback.copies_in`. Needed if there are photos from such a store: those that
+            were deleted from it are in no later benchmark.
         **rule: Options of :func:`~shortlist.curation.votes.aggregate_votes`.
 
     Returns:
         The plan, for :func:`~shortlist.curation.build.apply_plan`.
     """
     check_count("min_observations", min_observations)
-    frozen, left_out = read_frozen(old), Counter[str]()
+    copies = {} if copies is None else copies
+    frozen, left_out = read_frozen(old, copies=copies), Counter[str]()
     held_out = float(frozen.options.get("held_out", 0.1)) if held_out is None else held_out
     check_number("held_out", held_out, low=0.0, below=1.0)
     seed = frozen.options.get("seed", 0)
     proposals = Proposals(frozen.classes, None if names is None else Checklist.read(names))
     labels = _find_labels(votes, proposals, left_out, rule)
-    rows = list(_rows_of_labels(labels, images, left_out))
+    rows = list(_rows_of_labels(labels, read_photos(images, left_out, copies), left_out))
     if keep_good is not None:
         rows = _without_flagged(rows, frozen, keep_good, left_out)
     rows, waiting = _without_waiting(rows, min_observations)
@@ -103,9 +109,8 @@ def _find_labels(
     return labels
 
 
-def _rows_of_labels(labels: ConsensusLabels, images: str | Path, left_out: Counter[str]) -> Iterator[Row]:
+def _rows_of_labels(labels: ConsensusLabels, photos: Photos, left_out: Counter[str]) -> Iterator[Row]:
     """Give the photos of items with a valid label; that of photos that people rejected begins with ``!``."""
-    photos = read_photos(images, left_out)
     for item, label, valid in zip(
         labels.items.tolist(), labels.labels.tolist(), labels.valid.tolist(), strict=True
     ):

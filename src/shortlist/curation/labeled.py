@@ -11,6 +11,7 @@ from shortlist._messages import missing
 from shortlist._tables import read_columns
 from shortlist._text import composed
 from shortlist.class_table import ClassTable
+from shortlist.curation.deletions import DELETED, StoreCopies, was_deleted
 from shortlist.datasets import genera_of
 from shortlist.inputs import (
     COLUMNS,
@@ -30,6 +31,10 @@ LAYOUT = (
 _ABOUT = [name for names in COLUMNS.values() for name in names]
 
 
+Photos = dict[str, list[tuple[str, dict[str, Any]]]]
+"""The photos of each item, with what is known of them."""
+
+
 class Labeled(NamedTuple):
     """Labeled images.
 
@@ -44,7 +49,9 @@ class Labeled(NamedTuple):
     left_out: Counter[str]
 
 
-def read_labeled(source: str | Path, *, images: str | Path | None = None) -> Labeled:
+def read_labeled(
+    source: str | Path, *, images: str | Path | None = None, copies: StoreCopies | None = None
+) -> Labeled:
     """Read labeled images, and count the rows that are left out, by reason.
 
     Left out are rows that are not valid, those that people rejected (a label with ``!`` at its start), those
@@ -55,6 +62,7 @@ def read_labeled(source: str | Path, *, images: str | Path | None = None) -> Lab
     Args:
         source: A folder or a list; see :data:`LAYOUT`.
         images: List with the columns path and item, for a source with items: the photos of each.
+        copies: The copies of photos that stores in databases have now.
 
     Raises:
         ValueError: If a class is in two genera, an image in two classes, or a label not in the class table.
@@ -66,7 +74,8 @@ def read_labeled(source: str | Path, *, images: str | Path | None = None) -> Lab
         raise ValueError(f"images goes with a list of items, got the folder {source}")
     rows: dict[str, Row] = {}
     genera: dict[str, str] = {}
-    for row, genus in _from_folder(source) if source.is_dir() else _from_list(source, images, left_out):
+    photos = None if images is None else read_photos(images, left_out, copies or {})
+    for row, genus in _from_folder(source) if source.is_dir() else _from_list(source, photos, left_out):
         if (other := genera.setdefault(row.class_label, genus)) != genus:
             raise ValueError(f"{source}: class {row.label!r} is in two genera, {other!r} and {genus!r}")
         first = rows.setdefault(os.path.abspath(row.path), row)
@@ -120,15 +129,14 @@ def _from_folder(root: Path) -> Iterator[tuple[Row, str]]:
                 yield row, composed(genus)
 
 
-def _from_list(path: Path, images: str | Path | None, left_out: Counter[str]) -> Iterator[tuple[Row, str]]:
-    key = "path" if images is None and not _has_items(path) else "item"
+def _from_list(path: Path, photos: Photos | None, left_out: Counter[str]) -> Iterator[tuple[Row, str]]:
+    key = "path" if photos is None and not _has_items(path) else "item"
     table = read_columns(path, [key, "label"], optional=["genus", "valid", *_ABOUT], gaps=key == "item")
     columns = {name: column.to_pylist() for name, column in table.items()}
     said = {name: column.to_pylist() for name, column in about_columns(table).items()}
     if empty := sum(genus is None for genus in columns.get("genus", ())):
         raise ValueError(f"{path} has {empty} empty fields in column 'genus'")
     genera = {} if "genus" in columns else genera_of(str(label) for label in columns["label"])
-    photos = None if images is None else read_photos(images, left_out)
     for row, (name, label) in enumerate(zip(columns[key], columns["label"], strict=True)):
         if name is None or label is None:
             left_out["rows without item or label"] += 1
@@ -167,12 +175,12 @@ def _has_items(path: Path) -> bool:
     return False
 
 
-def read_photos(path: str | Path, left_out: Counter[str]) -> dict[str, list[tuple[str, dict[str, Any]]]]:
-    """Return the photos of each item, with what is known of them."""
+def read_photos(path: str | Path, left_out: Counter[str], copies: StoreCopies) -> Photos:
+    """Return the photos of each item, with what is known of them, but for those that stores deleted."""
     path = Path(path)
     table = read_columns(path, ["path", "item"], optional=_ABOUT, gaps=True)
     said = {name: column.to_pylist() for name, column in about_columns(table).items()}
-    photos: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    photos: Photos = {}
     for row, (image, item) in enumerate(
         zip(table["path"].to_pylist(), table["item"].to_pylist(), strict=True)
     ):
@@ -180,6 +188,8 @@ def read_photos(path: str | Path, left_out: Counter[str]) -> dict[str, list[tupl
             left_out["photos without path or item"] += 1
         elif not os.path.isfile(file := os.path.join(path.parent, str(image))):
             left_out["photos that are gone"] += 1  # such as one that was deleted after the export
+        elif was_deleted(file, copies):
+            left_out[DELETED] += 1
         else:
             photos.setdefault(str(item), []).append((file, _about_row(said, row)))
     return photos

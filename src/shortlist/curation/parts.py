@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.class_table import ClassTable
+from shortlist.curation.deletions import DELETED, StoreCopies, was_deleted
 from shortlist.inputs import BenchmarkImage, Row, read_benchmark
 
 
@@ -63,7 +64,7 @@ class Frozen:
                 "put them back, or take their entries out of its metadata.json"
             )
         if self.deleted:
-            left_out["photos that were deleted from the store of feedback"] += len(self.deleted)
+            left_out[DELETED] += len(self.deleted)
             old = {path: row for path, row in old.items() if path not in self.deleted}
         paths = {key: path for path in old for key in _keys(self.earlier[path].original)}
         new = []
@@ -122,16 +123,21 @@ def _is_sha256(text: str) -> bool:
     return re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
-def read_frozen(path: str | Path) -> Frozen:
+def read_frozen(path: str | Path, *, copies: StoreCopies | None = None) -> Frozen:
     """Read an earlier benchmark from its folder (or its ``metadata.json``).
 
+    Args:
+        path: The folder.
+        copies: The copies of photos that stores in databases have now; if left out, files tell.
+
     Raises:
-        ValueError: If it is none, or a test image of it is missing or was changed.
+        ValueError: If it is none, a test image of it is missing or was changed, or it has photos of a store
+            that ``copies`` does not have.
     """
     path = Path(path)
     images, options = read_benchmark(path)
     classes = ClassTable.load((path if path.is_dir() else path.parent) / "class_table.json")
-    deleted = {image.row.path for image in images.values() if _was_deleted(Path(image.original))}
+    deleted = {image.row.path for image in images.values() if was_deleted(image.original, copies)}
     rows = []
     for image in images.values():
         file = image.row.path
@@ -151,11 +157,6 @@ def read_frozen(path: str | Path) -> Frozen:
     return Frozen(
         rows, classes, options, {image.row.path: image for image in images.values()}, frozenset(deleted)
     )
-
-
-def _was_deleted(source: Path) -> bool:
-    """Whether a path is that of a copy in a store of feedback that has the copy no more."""
-    return not source.exists() and any((folder / "feedback.json").exists() for folder in source.parents[2:3])
 
 
 def sha256_of(path: str | Path) -> str:

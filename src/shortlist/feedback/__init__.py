@@ -14,6 +14,7 @@ from shortlist.feedback.review import Waiting, review_queue, waiting_observation
 from shortlist.feedback.store import (
     FeedbackStore,
     answers_by_item,
+    copies_in,
     is_address,
     is_store,
     last_answers,

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -110,6 +110,10 @@ class Event:
         for name, value in self.about.items():
             _check_text(name, value, longest=_LONGEST_NOTE)
             _check_control(name, value)
+        for name, value in self._free_texts():
+            _check_unicode(name, value)
+            if "\0" in value:  # which PostgreSQL cannot keep
+                raise ValueError(f"{name} must have no NUL, got {value[:80]!r}")
         if self.organs and len(self.organs) != len(self.images):
             raise ValueError(f"organs must be as many as images ({len(self.images)}), got {len(self.organs)}")
         for organ in self.organs:
@@ -117,6 +121,13 @@ class Event:
             _check_control("organ", organ)
         if self.location is not None:
             self.location.check()
+
+    def _free_texts(self) -> Iterator[tuple[str, str]]:
+        """Give the texts that may have control characters, with what they are."""
+        yield from ((name, getattr(self, name)) for name in ("label", "model", "status", "key"))
+        yield from (("shown", entry.id) for entry in self.shown)
+        for pair in self.choice.items():
+            yield from (("choice", text) for text in pair if isinstance(text, str))
 
     @property
     def photos(self) -> str:
@@ -132,17 +143,17 @@ class Event:
     @property
     def best(self) -> str:
         """The most probable class of the list; empty without a list."""
-        return max(self.shown, key=lambda one: one.probability).id if self.shown else ""
+        return max(self.shown, key=lambda entry: entry.probability).id if self.shown else ""
 
     @property
     def top(self) -> float | None:
         """Probability of the most probable class of the list; ``None`` without a list."""
-        return float(max(one.probability for one in self.shown)) if self.shown else None
+        return float(max(entry.probability for entry in self.shown)) if self.shown else None
 
     @property
     def is_listed(self) -> bool:
         """Whether the class that is meant was in the set."""
-        return any(one.id == self.label and one.in_set for one in self.shown)
+        return any(entry.id == self.label and entry.in_set for entry in self.shown)
 
     @property
     def item(self) -> str:
@@ -153,7 +164,7 @@ class Event:
         """Return what is said as plain values, but for what a store has as columns."""
         content = {
             "images": list(self.images),
-            "shown": [list(one) for one in self.shown],
+            "shown": [list(entry) for entry in self.shown],
             "choice": dict(self.choice),
             "about": {name: value for name, value in self.about.items() if value},
         }
@@ -184,8 +195,12 @@ def observation_of(images: tuple[str, ...]) -> str:
 
 def _check_text(name: str, value: Any, *, shortest: int = 0, longest: int = _LONGEST) -> None:
     if not isinstance(value, str) or not shortest <= len(value) <= longest:
-        found = f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
-        raise ValueError(f"{name} must be text of {shortest} to {longest} characters, got {found}")
+        given = f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
+        raise ValueError(f"{name} must be text of {shortest} to {longest} characters, got {given}")
+    _check_unicode(name, value)
+
+
+def _check_unicode(name: str, value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -10,7 +10,9 @@ from typing import Any
 from shortlist._bounds import check_choice
 from shortlist._store.files import write_text
 from shortlist._tables import write_parts
-from shortlist.feedback.store import database_at, is_address
+from shortlist.curation import store_folder
+from shortlist.feedback.event import is_sha256
+from shortlist.feedback.store import copies_in, database_at, is_address
 from shortlist.feedback.votes import Photo, Vote
 
 _TOGETHER = 10_000  # rows that are in memory at a time
@@ -87,21 +89,32 @@ def write_photos(path: str | Path, photos: Iterable[Photo], store: str | Path) -
 
     Columns: path (absolute), item, image (the SHA-256), organ, author, license, date, latitude, longitude,
     uncertainty (in meters). Copies in a database are first written to a folder beside ``path``, with its name
-    and ``-files``.
+    and ``-files``; those that were deleted since an earlier export are removed from it.
 
     Returns:
         The number of photos, with those of which there is no copy.
     """
-    path = Path(path)
-    copies, number = database_at(store).copies(), 0
+    path, database, number = Path(path), database_at(store), 0
+    copies = database.copies()
+    folder = path.with_name(f"{path.stem}-files") / store_folder(database.manifest()["store"])
     names = ("item", "image", *(field.name for field in fields(Photo)[2:]))
 
     def rows() -> Iterator[list[str]]:
         nonlocal number
         for photo in photos:
             number += 1
-            if (file := copies.file(photo.image, path.with_name(f"{path.stem}-files"))) is not None:
+            if (file := copies.file(photo.image, folder)) is not None:
                 yield [str(file), *(getattr(photo, name) for name in names)]
 
     _write_rows(path, ("path", *names), rows())
+    _remove_deleted(folder, store)
     return number
+
+
+def _remove_deleted(folder: Path, store: str | Path) -> None:
+    """Remove files of an earlier export whose copies were deleted from the store since."""
+    if folder.is_dir():
+        copies = copies_in(store)
+        for file in folder.glob("??/*"):
+            if is_sha256(file.name) and file.name not in copies:
+                file.unlink(missing_ok=True)

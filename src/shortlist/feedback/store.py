@@ -229,6 +229,12 @@ def photos_of(location: str | Path) -> Iterator[tuple[str, str, dict[str, str]]]
     return ((image, item, facts_of(content, image)) for image, item, content in read)
 
 
+def copies_in(location: str | Path) -> frozenset[str]:
+    """Return the SHA-256 of each photo of which a store has a copy now."""
+    with database_at(location).reading(as_of_now=True) as connection:
+        return frozenset(connection.scalars(select(images.c.image).where(images.c.bytes > 0)))
+
+
 def stats_of(location: str | Path) -> dict[str, Any]:
     """Count what is in a store: events by verb, people, photos, copies, deletions; first and last time."""
     database = database_at(location)
