@@ -15,6 +15,7 @@ from shortlist.curation.grow import plan_growth
 from shortlist.datasets.about import about_of_data
 from shortlist.datasets.folders import image_folder
 from shortlist.inputs import read_rows
+from tests.commands import output_of
 
 CLASSES = ("Quercus robur", "Quercus petraea", "Acer campestre")
 
@@ -264,6 +265,57 @@ def test_synonyms_of_a_checklist_are_one_proposal(tmp_path):
     )  # without a checklist: the table knows its synonyms
     assert again.waiting == {"Acer hebecarpum": 1} and again.taken_over["new images"] == 0
     assert again.class_table == table
+
+
+def test_a_checklist_tells_of_the_classes_of_a_first_benchmark(tmp_path):
+    names = ["Quercus robur", "Quercus sessiliflora", "x/3", "Acer campestre L.", "Great tit"]
+    rows = [
+        row | {"label": names[place % 5]}
+        for place, row in enumerate(make_rows(tmp_path / "images", range(50), photos=1))
+    ]
+    taxa = "id,name,author,family,synonyms,common_names_fr,gbif\n"
+    taxa += "x/1,Quercus robur,L.,Fagaceae,Quercus pedunculata Ehrh.,chêne pédonculé|rouvre,2878688\n"
+    taxa += "x/2,Quercus petraea,(Matt.) Liebl.,Fagaceae,Quercus sessiliflora Salisb.,chêne sessile,\n"
+    taxa += "x/3,Fagus sylvatica,L.,Fagaceae,,hêtre,2882316\nx/4,Acer campestre,L.,Sapindaceae,,,\n"
+    (tmp_path / "names.csv").write_text(taxa)
+    plan = plan_of(tmp_path, rows, names=tmp_path / "names.csv")
+    assert plan.unmatched == ["Great tit"]
+    table = plan.class_table
+    assert list(table.ids) == sorted(names)
+    about = dict(zip(table.ids, range(5), strict=True))
+
+    def said(id: str) -> tuple:
+        place = about[id]
+        family, french = table.parents["family"][place], table.common_names["fr"][place]
+        facts = (table.names[place], table.authors[place], family, table.synonyms[place], french)
+        return (*facts, table.external["gbif"][place])
+
+    french = ("chêne pédonculé", "rouvre")
+    oak = ("Quercus robur", "L.", "Fagaceae", ("Quercus pedunculata Ehrh.",), french, "2878688")
+    assert said("Quercus robur") == oak
+    # a synonym has no author of its own, and its class is found by the accepted name
+    accepted = ("Quercus petraea (Matt.) Liebl.",)
+    assert said("Quercus sessiliflora") == (
+        *("Quercus sessiliflora", "", "Fagaceae", accepted, ("chêne sessile",), ""),
+    )
+    assert said("x/3") == ("Fagus sylvatica", "L.", "Fagaceae", (), ("hêtre",), "2882316")
+    assert said("Acer campestre L.") == ("Acer campestre L.", "L.", "Sapindaceae", (), (), "")
+    assert said("Great tit") == ("Great tit", "", "", (), (), "")
+    apply_plan(plan, tmp_path / "first")
+    assert ClassTable.load(tmp_path / "first" / "class_table.json") == table
+    # what a table says counts before the checklist
+    mine = ClassTable(sorted(names), authors=["mine", *[""] * 4], synonyms=[["A"], *[[]] * 4])
+    mine.save(tmp_path / "class_table.json")
+    table = plan_of(tmp_path, rows, names=tmp_path / "names.csv").class_table
+    assert (table.authors[0], table.synonyms[0], table.parents["family"][0]) == (
+        "mine",
+        ("A",),
+        "Sapindaceae",
+    )
+    words = ("data", "build", tmp_path / "list.csv", tmp_path / "new", "--names", tmp_path / "names.csv")
+    printed = output_of(*words, "--split", "hash")
+    assert "not in the checklist: Great tit" in printed
+    assert json.loads(output_of(*words, "--split", "hash", "--json"))["not_in_checklist"] == ["Great tit"]
 
 
 def test_observations_with_a_flagged_photo_wait(tmp_path):

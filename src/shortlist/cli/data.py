@@ -17,6 +17,8 @@ from shortlist.cli._options import AsJson, argument, option
 
 app = typer.Typer(help="Build, check and describe data sets, and find labels by vote.", no_args_is_help=True)
 
+_EXAMPLES = 5  # that are printed of each finding
+
 
 class LinkKind(str, Enum):
     """Kind of link by which a benchmark refers to an image instead of copying it."""
@@ -78,6 +80,13 @@ def build(
     images: Annotated[
         Path | None, option("List with the columns path and item: which photos belong to which item.")
     ] = None,
+    names: Annotated[
+        Path | None,
+        option(
+            "Checklist with authors, synonyms, common names, parents and ids of the names of classes: a CSV, "
+            "or a Darwin Core taxon table or its folder."
+        ),
+    ] = None,
     store: Stores = None,
     split: Annotated[
         Splitting,
@@ -106,6 +115,7 @@ def build(
         plan = plan_benchmark(
             source,
             images=images,
+            names=names,
             copies=copies_of(store),
             genus_fraction=genus_fraction,
             min_images=min_images,
@@ -121,6 +131,10 @@ def build(
         print_json(plan_content(plan, dest, applied=apply), indent=2)
         return
     print_facts(plan_facts(plan), title=f"{'Made' if apply else 'Plan for'} {dest}")
+    for name in plan.unmatched[:_EXAMPLES]:
+        typer.echo(printable(f"not in the checklist: {name}"))
+    if (more := len(plan.unmatched) - _EXAMPLES) > 0:
+        typer.echo(f"not in the checklist: and {more} more (--json lists all)")
     if not apply:
         typer.echo("Nothing was written. Add --apply to make it.")
 
@@ -144,12 +158,14 @@ def plan_content(plan: Any, dest: Path, *, applied: bool) -> dict[str, Any]:
         "genera": _genera(plan),
     }
     content |= {"images": plan.sizes(), "left_out": plan.left_out, "options": plan.options}
+    content |= {"not_in_checklist": plan.unmatched} if "names" in plan.options else {}
     return content | ({"taken_over": plan.taken_over, "waiting": plan.waiting} if plan.taken_over else {})
 
 
 def plan_facts(plan: Any) -> dict[str, Any]:
     """Return the numbers of a plan, for people."""
     rows = ({"genera": genera} if (genera := _genera(plan)) else {}) | {"classes": len(plan.class_table)}
+    rows |= {"classes not in the checklist": len(plan.unmatched)} if plan.unmatched else {}
     rows |= {f"{part} images": size for part, size in plan.sizes().items()} | plan.taken_over
     return rows | {f"left out: {what}": n for what, n in plan.left_out.items() if n or what == "images"}
 
@@ -185,7 +201,7 @@ def check(
     raise typer.Exit(0 if report.clean() else 1)
 
 
-def _print_findings(path: Path, report: Any, limit: int = 5) -> None:
+def _print_findings(path: Path, report: Any, limit: int = _EXAMPLES) -> None:
     lists = {
         "unreadable": [f"{file}: {reason}" for file, reason in report.unreadable.items()],
         "empty": report.empty,

@@ -13,8 +13,9 @@ import torch
 from shortlist._bounds import check_choice
 from shortlist._checks import check_count, check_number
 from shortlist._store.files import replacing_folder, write_text
+from shortlist.checklist import Checklist
 from shortlist.class_table import ClassTable
-from shortlist.curation._classes import take_classes
+from shortlist.curation._classes import name_classes, take_classes
 from shortlist.curation.deletions import StoreCopies
 from shortlist.curation.labeled import read_labeled
 from shortlist.curation.parts import hash_place, part_by_hash, sha256_of
@@ -39,6 +40,7 @@ class BenchmarkPlan:
             that have another label now, and of new classes; empty without an earlier benchmark.
         waiting: Proposed classes with too few valid observations, and the number of these.
         earlier: Images of the earlier benchmark, by their paths.
+        unmatched: Names of classes that are not in the checklist.
     """
 
     rows: list[tuple[str, int, str]]
@@ -49,6 +51,7 @@ class BenchmarkPlan:
     taken_over: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
     earlier: dict[str, BenchmarkImage] = field(default_factory=dict)
+    unmatched: list[str] = field(default_factory=list)
 
     def sizes(self) -> dict[str, int]:
         """Return the number of images of each split."""
@@ -60,6 +63,7 @@ def plan_benchmark(
     source: str | Path,
     *,
     images: str | Path | None = None,
+    names: str | Path | None = None,
     copies: StoreCopies | None = None,
     genus_fraction: float = 1.0,
     min_images: int = 5,
@@ -84,6 +88,8 @@ def plan_benchmark(
             valid are left out. A ``class_table.json`` in the folder or beside the list has the ids, names
             and parents of the classes.
         images: List with the columns path and item: the photos of the items of the source.
+        names: Checklist, for :meth:`shortlist.checklist.Checklist.read`: the classes get the authors,
+            synonyms, common names, parents and ids elsewhere that it has of their names.
         copies: As :func:`~shortlist.curation.grow.plan_growth` takes them.
         genus_fraction: Share of the genera that is drawn, in (0, 1], rounded, at least one; all by default.
             Pl@ntNet-300K was made with 0.1.
@@ -99,6 +105,7 @@ def plan_benchmark(
     _check_options(genus_fraction, min_images, held_out)
     check_choice("split", split, ("share", "hash"))
     rows, classes, left_out = read_labeled(source, images=images, copies=copies)
+    classes, unmatched = (classes, []) if names is None else name_classes(classes, Checklist.read(names))
     kept, counts = _choose_classes(source, rows, classes, genus_fraction, min_images, split, seed)
     number_of_rows, number = len(rows), {id: place for place, id in enumerate(classes.ids)}
     rows = sorted((row for row in rows if row.label in kept), key=lambda row: number[row.class_label])
@@ -113,7 +120,9 @@ def plan_benchmark(
     placed = [row for row in placed if row.label in trained]
     options: dict[str, Any] = {"source": str(Path(source).resolve()), "genus_fraction": genus_fraction}
     options |= {"min_images": min_images, "held_out": held_out, "split": split, "seed": seed}
+    options |= {} if names is None else {"names": str(names)}
     plan = plan_of_rows(placed, take_classes(classes, sorted(number[id] for id in trained)), options)
+    plan.unmatched.extend(unmatched)
     plan.left_out.update(counts | {"images": number_of_rows - len(placed)} | left_out)
     return plan
 
