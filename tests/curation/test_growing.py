@@ -338,6 +338,27 @@ def test_observations_with_a_flagged_photo_wait(tmp_path):
     assert 4 <= plan.left_out["observations with a blurred or small photo, which wait"] <= 7
 
 
+def test_flagged_photos_wait_in_a_first_benchmark_and_are_named_by_the_check(tmp_path):
+    rows = make_rows(tmp_path / "images", range(60), photos=1)
+    for place, row in enumerate(rows):
+        side = 16 if place in (3, 4) else 64
+        levels = np.random.default_rng(place).integers(0, 256, (side, side), dtype=np.uint8)
+        Image.fromarray(levels).save(row["path"])
+    for place in (7, 8):
+        Image.new("L", (64, 64), place).save(rows[place]["path"])  # nothing sharp in it
+    assert len(plan_of(tmp_path, rows).rows) == 60
+    plan = plan_of(tmp_path, rows, keep_good=0.9)  # k = floor(61 * 0.1 / 2) = 3: below the third smallest
+    paths = [row["path"] for row in rows]
+    assert {path for path, _, _ in plan.rows} == set(paths) - {paths[place] for place in (3, 4, 7, 8)}
+    assert plan.left_out["observations with a blurred or small photo, which wait"] == 4
+    (tmp_path / "images" / "broken.png").write_bytes(b"no image")  # which is said of it, and no more
+    words = ("data", "check", tmp_path / "images", "--no-near", "--workers", 0)
+    report = json.loads(output_of(*words, "--keep-good", 0.9, "--json", code=1))
+    assert (report["blurred"], report["small"]) == ([*paths[7:9]], [*paths[3:5]])
+    assert f"small: {paths[3]}" in output_of(*words, "--keep-good", 0.9, code=1)
+    assert "blurred" not in output_of(*words, code=1)
+
+
 def test_classes_whose_names_differ_in_case_alone_have_two_folders(tmp_path):
     rows = make_rows(tmp_path / "images", range(40))
     for place, row in enumerate(rows):

@@ -51,6 +51,16 @@ def copies_of(stores: list[str] | None) -> dict[str, frozenset[str]]:
     return {read_manifest(store)["store"]: copies_in(store) for store in stores or ()}
 
 
+KeepGood = Annotated[
+    float | None,
+    option(
+        "Flag blurred and small photos, such that this share of good photos is kept. Good ones are held out "
+        "(val, test), or else all. What is flagged waits, and nothing is deleted.",
+        show_default="nothing is flagged",
+    ),
+]
+
+
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Show a spinner on stderr, if that is a terminal, and print each warning as one line."""
@@ -96,6 +106,7 @@ def build(
         ),
     ] = Splitting.share,
     seed: Annotated[int, option("Seed of the random draws.")] = 0,
+    keep_good: KeepGood = None,
     link: Annotated[LinkKind, option("Kind of link to the images.")] = LinkKind.hard,
     apply: Annotated[
         bool, option("Make the benchmark. Without it the plan is only shown.", "--apply", "--yes")
@@ -122,6 +133,7 @@ def build(
             held_out=held_out,
             split=split.value,
             seed=seed,
+            keep_good=keep_good,
         )
     check_is_free(dest)
     if apply:
@@ -180,6 +192,7 @@ def check(
         int,
         option("Images look the same if their hashes differ in at most this many of 64 bits.", min=0, max=7),
     ] = 3,
+    keep_good: KeepGood = None,
     workers: Annotated[int | None, option("Number of processes; one per core by default.", min=0)] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -193,15 +206,16 @@ def check(
 
     with progress_report(only_bars=True) as tell:
         options: Any = {"near": near, "max_distance": max_distance, "workers": workers}
+        options |= {"keep_good": keep_good}
         report = check_images(path, **options, progress=partial(tell, "reading"))
     if as_json:
         print_json(asdict(report), indent=2)
     else:
-        _print_findings(path, report)
+        _print_findings(path, report, flagged=keep_good is not None)
     raise typer.Exit(0 if report.clean() else 1)
 
 
-def _print_findings(path: Path, report: Any, limit: int = _EXAMPLES) -> None:
+def _print_findings(path: Path, report: Any, *, flagged: bool, limit: int = _EXAMPLES) -> None:
     lists = {
         "unreadable": [f"{file}: {reason}" for file, reason in report.unreadable.items()],
         "empty": report.empty,
@@ -210,6 +224,7 @@ def _print_findings(path: Path, report: Any, limit: int = _EXAMPLES) -> None:
         "in two splits": [", ".join(group) for group in report.across_parts],
         "in two classes": [", ".join(group) for group in report.across_classes],
     }
+    lists |= {"blurred": report.blurred, "small": report.small} if flagged else {}
     print_facts(
         {name: len(rows) for name, rows in lists.items()}, title=f"{path}: {report.num_images:,} images"
     )

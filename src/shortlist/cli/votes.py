@@ -12,6 +12,7 @@ import typer
 from shortlist.cli._console import print_facts, print_json, printable, replacing_words
 from shortlist.cli._options import AsJson, argument, option
 from shortlist.cli.data import (
+    KeepGood,
     LinkKind,
     Stores,
     app,
@@ -179,14 +180,7 @@ def grow(
         float | None,
         option("Share of the new observations that goes to val.", show_default="as in the old benchmark"),
     ] = None,
-    keep_good: Annotated[
-        float | None,
-        option(
-            "Let observations with a blurred or small photo wait, such that this share of good photos is "
-            "kept. The held-out photos of the old benchmark are the good ones.",
-            show_default="all are taken",
-        ),
-    ] = None,
+    keep_good: KeepGood = None,
     link: Annotated[LinkKind, option("Kind of link to the images.")] = LinkKind.hard,
     dry_run: Annotated[bool, option("Only show what would be made.")] = False,
     as_json: AsJson = False,

@@ -19,6 +19,7 @@ from shortlist.curation._classes import name_classes, take_classes
 from shortlist.curation.deletions import StoreCopies
 from shortlist.curation.labeled import read_labeled
 from shortlist.curation.parts import hash_place, part_by_hash, sha256_of
+from shortlist.curation.quality import bounds_of, flagged_observations
 from shortlist.datasets import proportional_split, share_of
 from shortlist.inputs import BENCHMARK_FORMAT, SPLITS, BenchmarkImage, Row, entry_of, folder_names
 
@@ -70,6 +71,7 @@ def plan_benchmark(
     held_out: float = 0.1,
     split: Splitting = "share",
     seed: int = 0,
+    keep_good: float | None = None,
 ) -> BenchmarkPlan:
     r"""Choose classes and parts in the way Pl@ntNet-300K was made; nothing is written.
 
@@ -98,6 +100,8 @@ def plan_benchmark(
             training image. With ``hash``, the chance of an observation to be in either.
         split: ``"share"`` draws exact shares of each class; ``"hash"`` is for data that grow.
         seed: Seed of the draws.
+        keep_good: Promised share of photos that are not flagged as blurred or small, beside the photos of the
+            source as a whole. An observation with a flagged photo waits. Nothing is flagged if left out.
 
     Returns:
         The plan, for :func:`apply_plan`.
@@ -106,8 +110,13 @@ def plan_benchmark(
     check_choice("split", split, ("share", "hash"))
     rows, classes, left_out = read_labeled(source, images=images, copies=copies)
     classes, unmatched = (classes, []) if names is None else name_classes(classes, Checklist.read(names))
+    number_of_rows = len(rows)
+    if keep_good is not None:
+        bounds = bounds_of([row.path for row in rows], keep=keep_good)
+        flagged = flagged_observations(rows, bounds, left_out)
+        rows = [row for row in rows if row.observation not in flagged]
     kept, counts = _choose_classes(source, rows, classes, genus_fraction, min_images, split, seed)
-    number_of_rows, number = len(rows), {id: place for place, id in enumerate(classes.ids)}
+    number = {id: place for place, id in enumerate(classes.ids)}
     rows = sorted((row for row in rows if row.label in kept), key=lambda row: number[row.class_label])
     if split == "share":
         placed = _placed_by_share(rows, kept, held_out, seed)

@@ -4,7 +4,7 @@ import hashlib
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
@@ -18,6 +18,7 @@ from shortlist._checks import check_number
 from shortlist._components import lowest_of_component
 from shortlist._messages import missing
 from shortlist._store.files import check_regular
+from shortlist.curation.quality import bounds_of, quality_of
 from shortlist.datasets import why_unreadable
 from shortlist.inputs import Rows, read_folder, read_list
 from shortlist.preprocessing import reason_of, with_8_bits
@@ -37,6 +38,8 @@ class CheckReport:
         near_duplicates: Groups of different files that look the same.
         across_parts: Those of the groups above whose files are in more than one part.
         across_classes: Groups of files with the same bytes that are in more than one class.
+        blurred: Files that are less sharp than nearly all good photos, if asked for.
+        small: Files that are smaller than nearly all good photos, if asked for.
     """
 
     num_images: int
@@ -46,6 +49,8 @@ class CheckReport:
     near_duplicates: list[list[str]] = field(default_factory=list)
     across_parts: list[list[str]] = field(default_factory=list)
     across_classes: list[list[str]] = field(default_factory=list)
+    blurred: list[str] = field(default_factory=list)
+    small: list[str] = field(default_factory=list)
 
     def clean(self) -> bool:
         """Return whether nothing was found."""
@@ -186,6 +191,7 @@ def check_images(
     *,
     near: bool = True,
     max_distance: int = 3,
+    keep_good: float | None = None,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> CheckReport:
@@ -196,6 +202,9 @@ def check_images(
             a list as for :func:`~shortlist.datasets.lists.image_list`.
         near: Whether to look also for different files that look the same, by :func:`difference_hash`.
         max_distance: Largest number of 64 bits in which such files may differ, 0 to 7.
+        keep_good: Promised share of good photos that are not flagged as blurred or small. The photos of the
+            parts val and test are the good ones; all photos, if there are none. Nothing is flagged if left
+            out.
         workers: Number of processes that read; one per core if left out, 0 for only this process.
         progress: Called with the number of files done and of all.
 
@@ -218,6 +227,8 @@ def check_images(
     same = _groups([finding.content for finding in findings])
     alike = _near_groups(findings, max_distance) if near else []
     problems = {p: finding.problem for p, finding in zip(paths, findings, strict=True) if finding.problem}
+    readable = {p: part for p, part in zip(paths, parts, strict=True) if p not in problems}
+    flags = {} if keep_good is None else _flags(readable, keep_good)
     return CheckReport(
         num_images=len(paths),
         unreadable={p: reason for p, reason in problems.items() if reason != "it is empty"},
@@ -226,4 +237,16 @@ def check_images(
         near_duplicates=named(alike),
         across_parts=named([group for group in same + alike if len({parts[i] for i in group}) > 1]),
         across_classes=named([group for group in same if len({classes[i] for i in group}) > 1]),
+        **flags,
     )
+
+
+def _flags(paths: Mapping[str, str | None], keep_good: float) -> dict[str, list[str]]:
+    """Return the photos that are blurred, and those that are small, of photos with their parts."""
+    good = [path for path, part in paths.items() if part in ("val", "test")]
+    bounds = bounds_of(good or paths, keep=keep_good)
+    flags: dict[str, list[str]] = {"blurred": [], "small": []}
+    for path in paths:
+        for flag in bounds.flags(quality_of(path)):
+            flags[flag].append(path)
+    return flags

@@ -17,11 +17,9 @@ from shortlist.curation.deletions import StoreCopies
 from shortlist.curation.labeled import Photos, read_photos
 from shortlist.curation.parts import Frozen, read_frozen
 from shortlist.curation.proposals import Proposals
-from shortlist.curation.quality import QualityBounds, quality_of
+from shortlist.curation.quality import bounds_of, flagged_observations
 from shortlist.curation.votes import ConsensusLabels, aggregate_votes, read_votes
 from shortlist.inputs import Row
-
-_MOST_MEASURED = 1000  # photos by which the bounds of quality are chosen
 
 
 def plan_growth(
@@ -126,14 +124,10 @@ def _rows_of_labels(labels: ConsensusLabels, photos: Photos, left_out: Counter[s
 
 def _without_flagged(rows: list[Row], frozen: Frozen, keep_good: float, left_out: Counter[str]) -> list[Row]:
     """Leave out observations with a new photo that is blurred or small; the same votes bring them again."""
-    held_out = sorted(
-        row.path for row in frozen.rows if row.split != "train" and row.path not in frozen.deleted
-    )
-    bounds = QualityBounds.calibrate(map(quality_of, held_out[:_MOST_MEASURED]), keep=keep_good)
+    held_out = (row.path for row in frozen.rows if row.split != "train" and row.path not in frozen.deleted)
     originals = {image.original for image in frozen.earlier.values()}
     new = (row for row in rows if os.path.abspath(row.path) not in originals)
-    flagged = {row.observation for row in new if bounds.flags(quality_of(row.path))}
-    left_out["observations with a blurred or small photo, which wait"] += len(flagged)
+    flagged = flagged_observations(new, bounds_of(held_out, keep=keep_good), left_out)
     return [row for row in rows if row.observation not in flagged]
 
 

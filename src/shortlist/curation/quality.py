@@ -1,6 +1,7 @@
 """Photos that are too blurred or too small, by bounds that keep a promised share of good photos."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist._checks import check_number
+from shortlist.curation.parts import hash_place
+from shortlist.inputs import Row
 
 _SIDE = 256  # pixels of the longer side at which sharpness is measured
+_MOST_MEASURED = 1000  # photos by which bounds are chosen
 
 
 class Quality(NamedTuple):
@@ -68,5 +72,18 @@ class QualityBounds:
 
     def flags(self, quality: Quality) -> list[str]:
         """Return what is wrong with a photo: ``blurred``, ``small``; empty if nothing is."""
-        found = {"blurred": quality.sharpness < self.sharpness, "small": quality.side < self.side}
-        return [flag for flag, holds in found.items() if holds]
+        wrong = {"blurred": quality.sharpness < self.sharpness, "small": quality.side < self.side}
+        return [flag for flag, holds in wrong.items() if holds]
+
+
+def bounds_of(good: Iterable[str], *, keep: float) -> QualityBounds:
+    """Choose bounds by good photos: at most 1000 of them, drawn by a hash of their paths."""
+    drawn = sorted(good, key=lambda path: hash_place(path, seed=0, what="quality"))[:_MOST_MEASURED]
+    return QualityBounds.calibrate(map(quality_of, drawn), keep=keep)
+
+
+def flagged_observations(rows: Iterable[Row], bounds: QualityBounds, left_out: Counter[str]) -> set[str]:
+    """Return the observations with a photo that is blurred or small, and count them."""
+    flagged = {row.observation for row in rows if bounds.flags(quality_of(row.path))}
+    left_out["observations with a blurred or small photo, which wait"] += len(flagged)
+    return flagged
