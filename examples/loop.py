@@ -314,7 +314,7 @@ def grow(store: Path, folder: Path, first: Path, rule: str, truth: dict[str, str
     exported = collect_votes(read_events(store))
     names = ("item", "user", "label", "author")
     columns = [[getattr(vote, name) for vote in exported.votes] for name in names]
-    options: dict[str, Any] = {"rule": rule, "theta": 2.0, "min_agreement": 0.5}
+    options: dict[str, Any] = {"rule": rule, "theta": 2.0, "min_agreement": 0.5, "min_voters": 1}
     labels = aggregate_votes(*columns, **options)
     folder.mkdir(parents=True)
     write_votes(folder / "votes.csv", exported.votes)

@@ -54,7 +54,7 @@ def plan_of(tmp_path, rows, **options):
     return plan_benchmark(write(tmp_path / "list.csv", rows), **options)
 
 
-def growth_of(tmp_path, rows, old, *, theta=0.5, **options):
+def growth_of(tmp_path, rows, old, *, theta=0.5, min_voters=1, **options):
     """The plan of a benchmark that grows by one vote for each observation, which is enough here."""
     votes = {
         row["observation"]: {"item": row["observation"], "user": "ann", "label": row["label"]} for row in rows
@@ -64,7 +64,7 @@ def growth_of(tmp_path, rows, old, *, theta=0.5, **options):
     write(tmp_path / "votes.csv", list(votes.values()))
     write(tmp_path / "photos.csv", photos)
     files = {"votes": tmp_path / "votes.csv", "images": tmp_path / "photos.csv"}
-    return plan_growth(old, **files, theta=theta, **options)
+    return plan_growth(old, **files, theta=theta, min_voters=min_voters, **options)
 
 
 def test_an_added_image_moves_no_other_and_observations_stay_together(tmp_path):

@@ -8,6 +8,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, strategies as st
 
+from shortlist._tables import write_columns
 from shortlist.curation._ballot import AGAINST
 from shortlist.curation.votes import aggregate_votes, read_votes, save_consensus, save_users
 
@@ -189,7 +190,7 @@ def test_three_newcomers_or_one_user_of_eight_species_are_enough_for_the_publish
     assert [valid(1, n) for n in (7, 8)] == [False, True]
 
 
-def slow_confirmed(rows, *, theta, share, rounds=100):
+def slow_confirmed(rows, *, theta, share, least=1, invited=(), rounds=100):
     """Who named a species that the others alone make valid, knows it; one dictionary after another."""
     last = {}
     for item, user, label in rows:
@@ -221,7 +222,11 @@ def slow_confirmed(rows, *, theta, share, rounds=100):
         if n in history:
             break
     result = {item: decide(item, weight) for item in items}
-    valid = {item: weight > theta and agreed > share for item, (_, weight, agreed) in result.items()}
+    valid = {}
+    for item, (best, heavy, agreed) in result.items():
+        voters = {u for u in users if last.get((item, u)) == best}
+        enough = len(voters) >= least or any((item, u) in invited for u in voters)
+        valid[item] = heavy > theta and agreed > share and enough
     return result, valid, weight, n == history[-1]
 
 
@@ -231,13 +236,54 @@ def test_the_confirmed_rule_against_the_slow_one(seed, theta, share):
     names = ["ash", "elm", "fir", "oak", AGAINST, "!bad_image"]
     rows = [(f"i{i}", f"u{u}", names[k]) for i, u, k, _ in random_rows(seed, items=25, users=9, votes=160)]
     slow, valid, weights, converged = slow_confirmed(rows, theta=theta, share=share)
-    found = aggregate_votes(*zip(*rows, strict=True), theta=theta, min_agreement=share)
+    found = aggregate_votes(*zip(*rows, strict=True), theta=theta, min_agreement=share, min_voters=1)
     assert found.converged == converged and found.items.tolist() == sorted(slow)
     for i, item in enumerate(found.items.tolist()):
         assert (found.labels[i], bool(found.valid[i])) == (slow[item][0], valid[item])
         assert (found.weights[i], found.agreement[i]) == pytest.approx(slow[item][1:], abs=1e-8)
     assert dict(zip(found.users.tolist(), found.user_weights, strict=True)) == pytest.approx(weights)
     assert found.user_species.tolist() == found.user_counts.tolist()
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("least", [None, 1, 2, 3])
+def test_a_label_needs_some_voters_or_an_invited_one(seed, least):
+    names = ["ash", "elm", "fir", "oak", AGAINST, "!bad_image"]
+    rows = [(f"i{i}", f"u{u}", names[k]) for i, u, k, _ in random_rows(seed, items=25, users=9, votes=90)]
+    flags = [(user in ("u1", "u2")) * 1 for _, user, _ in rows]  # invited, but for the first half of the rows
+    flags[:45] = [0] * 45
+    last = {(item, user): flag for (item, user, _), flag in zip(rows, flags, strict=True)}
+    invited = {pair for pair, flag in last.items() if flag}
+    options = {"theta": 0.6, "share": 0.3}
+    _, valid, weights, _ = slow_confirmed(rows, **options, least=least or 2, invited=invited)
+    columns = [*zip(*rows, strict=True)]
+    found = aggregate_votes(
+        *columns,
+        invited=flags,
+        theta=0.6,
+        min_agreement=0.3,
+        **({} if least is None else {"min_voters": least}),
+    )
+    assert dict(zip(found.items.tolist(), found.valid.tolist(), strict=True)) == valid
+    assert dict(zip(found.users.tolist(), found.user_weights, strict=True)) == pytest.approx(weights)
+    alone = slow_confirmed(rows, **options)[1]
+    assert sum(valid.values()) < sum(alone.values()) if least != 1 else valid == alone
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_who_is_invited_is_read_from_files(tmp_path, suffix):
+    columns = {"item": ["a", "b", "c", "c"], "user": ["u", "v", "!machine", "w"], "label": ["oak"] * 4}
+    write_columns(tmp_path / f"votes{suffix}", columns | {"invited": [1, 0, 0, 0]})
+    read = read_votes(tmp_path / f"votes{suffix}")
+    options = {"theta": 0.5, "machine_weight": 1.0}
+    assert aggregate_votes(**read, **options).valid.tolist() == [True, False, False]  # a machine is nobody
+    assert aggregate_votes(**read, **options, min_voters=1).valid.tolist() == [True, True, True]
+    assert aggregate_votes(**read, theta=0.5).valid.tolist() == [True, False, False]
+    for flags in ([2, 0, 0, 0], ["yes", "", "", ""]):
+        with pytest.raises(ValueError, match="invited must be 0 or 1, got"):
+            aggregate_votes(**(read | {"invited": flags}))
+    with pytest.raises(ValueError, match="min_voters must be an integer >= 1, got 0"):
+        aggregate_votes(**read, min_voters=0)
 
 
 def test_a_stranger_gains_no_weight_by_answers_of_his_own():
@@ -270,7 +316,7 @@ def test_none_of_these_counts_against_and_never_wins(rule):
     """Four people looked and saw none of the list; one named an oak. All saw a birch."""
     rows = [("x", u, AGAINST) for u in "abcd"] + [("x", "e", "oak")] + [("z", u, AGAINST) for u in "abc"]
     rows += [("y", u, "birch") for u in "abcde"]
-    options = {"theta": 0.5, "min_agreement": 0.5}
+    options = {"theta": 0.5, "min_agreement": 0.5, "min_voters": 1}
     found = aggregate_votes(*zip(*rows, strict=True), rule=rule, **options)
     assert found.labels.tolist() == ["oak", "birch", AGAINST] and found.valid.tolist() == [False, True, False]
     assert found.agreement[0] < 0.26 and found.weights[2] == found.agreement[2] == 0

@@ -183,7 +183,7 @@ def test_photos_that_were_deleted_are_in_no_later_benchmark(location, tmp_path, 
         for name in names[:32]:
             say(store, name)
         export()
-        assert run("data", "votes", votes, "--theta", 0.5, "--out", labels)[0] == 0
+        assert run("data", "votes", votes, "--theta", 0.5, "--min-voters", 1, "--out", labels)[0] == 0
         build = ("data", "build", labels, old, "--images", listed, "--split", "hash", "--held-out", 0.2)
         code, _, error = run(*build, "--store", location, "--link", link, "--apply")
         assert code == 0, error
@@ -195,7 +195,8 @@ def test_photos_that_were_deleted_are_in_no_later_benchmark(location, tmp_path, 
         store.erase_image(digests["p0-36"])
         if again:
             export()
-    grow = ("data", "grow", old, tmp_path / "new", "--votes", votes, "--images", listed, "--theta", 0.5)
+    grow = ("data", "grow", old, tmp_path / "new", "--votes", votes, "--images", listed)
+    grow += ("--theta", 0.5, "--min-voters", 1)
     if not isinstance(location, Path):
         code, _, error = run(*grow, "--link", link)  # a deletion cannot be overlooked
         assert code == 2 and "give the address by --store" in error

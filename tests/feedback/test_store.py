@@ -341,12 +341,13 @@ def test_none_of_these_of_four_people_counts_against_one_careless_label(location
 def test_votes_are_written_in_the_forms_of_other_tools(tmp_path):
     votes = [
         Vote("i1", "u2", "oak", "", "t"),
-        Vote("i1", "u1", "ash, élm", "u2", "t"),
+        Vote("i1", "u1", "ash, élm", "u2", "t", 1),
         Vote("i0", "u2", "oak", "", "t"),
     ]
     write_votes(tmp_path / "votes.csv", votes)
     assert (tmp_path / "votes.csv").read_text().splitlines()[:3] == [
-        *('"item","user","label","author","time"', '"i1","u2","oak","","t"', '"i1","u1","ash, élm","u2","t"'),
+        *('"item","user","label","author","time","invited"', '"i1","u2","oak","","t",0'),
+        '"i1","u1","ash, élm","u2","t",1',
     ]
     write_votes(tmp_path / "kit.csv", votes, form="crowd-kit")
     assert (tmp_path / "kit.csv").read_text().splitlines()[0] == '"task","worker","label"'
@@ -395,8 +396,8 @@ def test_names_that_people_chose_run_in_no_spreadsheet_and_never_merge(tmp_path,
     write_votes(path, votes)
     if suffix == ".csv":
         lines = path.read_text().splitlines()[1:]
-        assert lines[0] == '"\'=1+1","\'=1+1","\'-x","\'=1+1","t"' and len(set(lines)) == len(names)
-        assert not any(cell[1:2] in "=+@" for line in lines for cell in line.split(","))
+        assert lines[0] == '"\'=1+1","\'=1+1","\'-x","\'=1+1","t",0' and len(set(lines)) == len(names)
+        assert not any(cell[1:2] in tuple("=+@") for line in lines for cell in line.split(","))
     read = read_columns(path, ["item", "user", "label", "author"])
     assert read["item"].to_pylist() == read["user"].to_pylist() == read["author"].to_pylist() == names
     found = aggregate_votes(**read_votes(path))

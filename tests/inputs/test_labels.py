@@ -225,7 +225,7 @@ def test_a_benchmark_that_grows_takes_ids_and_names(tmp_path):
     lines = [f"{number}.png,{number}.png" for number in votes]
     (tmp_path / "photos.csv").write_text("\n".join(["path,item", *lines]))
     files = {"votes": tmp_path / "votes.csv", "images": tmp_path / "photos.csv"}
-    new = plan_growth(tmp_path / "old", **files, theta=0.5, min_observations=3)
+    new = plan_growth(tmp_path / "old", **files, theta=0.5, min_voters=1, min_observations=3)
     assert new.class_table.names == ("oak", "a/b", "elm") and new.class_table.ids == ("7", "8", "elm")
     classes = {int(Path(path).stem): index for path, index, _ in new.rows}
     assert [classes[number] for number in range(16)] == [0, 1] * 4 + [1] * 5 + [2] * 3

@@ -9,6 +9,7 @@ import pytest
 import uvicorn
 from PIL import Image
 
+from shortlist.feedback import invite
 from shortlist.feedback.store import read_events
 from shortlist.sentences import strings
 from shortlist.serve.app import make_app
@@ -157,6 +158,23 @@ def test_a_name_is_proposed_and_a_photo_is_of_no_such_kind(view, server):
     view.get_by_text("You said: Something of another kind.").wait_for()
     kept = [(event.verb, event.label) for event in list(read_events(server[1]))[-2:]]
     assert kept == [("new_name", "Tilia × europaea"), ("not_this_kind", "")]
+
+
+def test_a_personal_link_names_the_person_until_it_is_forgotten(view, server):
+    address, log = server
+    upload(view, png(83))
+    view.wait_for_selector("li.candidate")
+    view.evaluate("link => { location.hash = link }", f"#person={invite(log, 'ana')}")
+    view.wait_for_function("location.hash === ''")  # it is not left where others see it
+    for seed, person in ((84, "ana"), (85, "")):
+        view.goto(address if person else f"{address}/#person=")
+        view.reload()
+        upload(view, png(seed))
+        view.wait_for_selector("li.candidate")
+        view.get_by_text("Something of another kind").click()
+        view.get_by_text("You said: Something of another kind.").wait_for()
+        last = list(read_events(log))[-1]
+        assert (last.person, last.key) == ("ana", "invited") if person else last.person.startswith("page-")
 
 
 def test_the_audit_stands_beside_the_promise(view):

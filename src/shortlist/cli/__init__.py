@@ -21,6 +21,7 @@ from shortlist.cli.index import index
 from shortlist.cli.init import init
 from shortlist.cli.join import join
 from shortlist.cli.papers import papers_app
+from shortlist.cli.people import people_app
 from shortlist.cli.predict import predict
 from shortlist.cli.release import release, releases
 from shortlist.cli.report import report
@@ -60,6 +61,7 @@ for verb in (release, releases):
 app.add_typer(suite_app, name="suite")
 app.add_typer(votes.app, name="data")  # its verbs are in two files
 app.add_typer(feedback_app, name="feedback")
+app.add_typer(people_app, name="people")
 app.add_typer(papers_app, name="papers")
 
 

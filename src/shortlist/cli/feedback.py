@@ -135,6 +135,7 @@ def review(
     limit: Annotated[int, option("How many to list.", min=1)] = 20,
     theta: Annotated[float, option("Weight that a valid label must exceed.")] = 2.0,
     min_agreement: Annotated[float, option("Share that a valid label must exceed.")] = 0.5,
+    min_voters: Annotated[int, option("People who must give a valid label, or one who is invited.")] = 2,
     out: Annotated[Path | None, option("File for all of them (.csv).", "--out", "-o")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -145,7 +146,7 @@ def review(
     from shortlist._tables import write_columns
     from shortlist.feedback import photo_files, review_queue, waiting_proposals
 
-    rule = {"theta": theta, "min_agreement": min_agreement}
+    rule: dict[str, Any] = {"theta": theta, "min_agreement": min_agreement, "min_voters": min_voters}
     queue, proposals = review_queue(store, first=limit, **rule), waiting_proposals(store, **rule)
     if out is not None:
         names = ("item", "information", "label", "votes", "undecided")

@@ -1,5 +1,6 @@
 """``shortlist serve``: a photo in, a short list with similar photos out, over HTTP."""
 
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,13 @@ from shortlist.cli._options import OwnNetwork, argument, option
 
 if TYPE_CHECKING:
     from shortlist.serve import ServiceSource
+
+
+class People(str, Enum):
+    """Who may answer."""
+
+    open = "open"
+    invited = "invited"
 
 
 def serve(
@@ -98,6 +106,10 @@ def serve(
             "taxon table or its folder."
         ),
     ] = None,
+    people: Annotated[
+        People,
+        option("Who may answer: open for anybody, invited for people with a link of shortlist people add."),
+    ] = People.open,
     kind: Annotated[
         str,
         option("What the model knows, such as 'a plant': the page has a button for what is no such thing."),
@@ -150,7 +162,8 @@ def serve(
     paths = {name: path and str(path) for name, path in files.items()}
     paths = {"feedback": feedback} | paths
     parts = {"limits": limits, "audit": audit, "device": device, "network": network}
-    parts |= {"any_project": any_project, "allow_urls": tuple(allow_urls or ()), "kind": kind}
+    parts |= {"any_project": any_project, "allow_urls": tuple(allow_urls or ())}
+    parts |= {"kind": kind, "people": people.value}
     source = ServiceSource(**paths, **parts)  # type: ignore[arg-type]
     where: dict[str, Any] = {"host": host, "port": port, "origins": cors or (), "hosts": allow_host or ()}
     if engine == "ray":

@@ -56,6 +56,13 @@ def _rule_options(
             show_default="0.5; 0 for adaptive",
         ),
     ] = None,
+    min_voters: Annotated[
+        int | None,
+        option(
+            "A label is valid if this many people gave it, or one who is invited (column invited).",
+            show_default="2; 1 for adaptive",
+        ),
+    ] = None,
     alpha: Annotated[float, option("First exponent of confirmed and adaptive weights.")] = 0.5,
     beta: Annotated[float, option("Second exponent of confirmed and adaptive weights.")] = 0.2,
     b0: Annotated[
@@ -69,7 +76,7 @@ def _rule_options(
 ) -> dict[str, Any]:
     """Return the options of a rule of votes, as :func:`aggregate_votes` takes them."""
     options = {"rule": rule.value, "theta": theta, "min_agreement": min_agreement, "alpha": alpha}
-    options |= {"beta": beta, "machine": machine, "machine_weight": machine_weight}
+    options |= {"min_voters": min_voters, "beta": beta, "machine": machine, "machine_weight": machine_weight}
     return options | {"max_iterations": max_iterations} | ({} if b0 is None else {"b0": b0})
 
 
@@ -98,8 +105,8 @@ def votes(
     file: Annotated[
         Path,
         argument(
-            "A .csv or .parquet file with the columns item, user, label and optionally author, or with "
-            "task, worker, label."
+            "A .csv or .parquet file with the columns item, user, label and optionally author and invited (0 "
+            "or 1), or with task, worker, label."
         ),
     ],
     rule: dict[str, Any],

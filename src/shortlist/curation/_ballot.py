@@ -26,6 +26,7 @@ class Ballot:
     is_species: np.ndarray  # of each label: whether it names a class or proposes one; !bad_image does not
     against: int  # number of the label of votes against all others, -1 if there are none
     user_of: np.ndarray  # of each vote
+    is_invited: np.ndarray  # of each vote: whether an invited person gave it
     candidate_of: np.ndarray  # of each vote
     candidate_item: np.ndarray  # ascending
     candidate_label: np.ndarray  # ascending within an item
@@ -46,14 +47,16 @@ class Ballot:
         return self.candidate_label[self.candidate_of]
 
 
-def count_ballot(item: Any, user: Any, label: Any, author: Any) -> tuple[Ballot, int]:
+def count_ballot(
+    item: Any, user: Any, label: Any, author: Any = None, invited: Any = None
+) -> tuple[Ballot, int]:
     """Number items, people and labels; of several votes of a user for an item the last one counts.
 
     Returns:
         The votes, and the number of rows that were left out because item, user or label is empty.
     """
-    columns = {"item": item, "user": user, "label": label} | ({} if author is None else {"author": author})
-    lengths = {name: len(column) for name, column in columns.items()}
+    columns = {"item": item, "user": user, "label": label, "author": author, "invited": invited}
+    lengths = {name: len(column) for name, column in columns.items() if column is not None}
     if len(set(lengths.values())) != 1 or not lengths["item"]:
         raise ValueError(f"all columns must have the same length > 0, got {lengths}")
     items, item_of = _codes(item)
@@ -86,11 +89,33 @@ def count_ballot(item: Any, user: Any, label: Any, author: Any) -> tuple[Ballot,
         is_species=is_species,
         against=int(np.append(np.flatnonzero(labels == AGAINST), -1)[0]) if is_text else -1,
         user_of=user_of,
+        is_invited=_flags(invited, lengths["item"])[whole][kept],
         candidate_of=np.searchsorted(candidates, keys),
         candidate_item=candidates // len(labels),
         candidate_label=candidates % len(labels),
     )
     return ballot, empty
+
+
+def _flags(values: Any, length: int) -> np.ndarray:
+    """Read a column of 0 and 1, in which a missing one is 0."""
+    if values is None:
+        return np.zeros(length, dtype=bool)
+    distinct, codes = _codes(values)
+    words = [str(word).strip().lower() for word in distinct.tolist()]
+    flags = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
+    if wrong := [word for word in words if word not in flags]:
+        raise ValueError(f"invited must be 0 or 1, got {wrong[0][:80]!r}")
+    return np.asarray([*map(flags.__getitem__, words), False])[codes]
+
+
+def has_enough_voters(ballot: Ballot, winner: np.ndarray, least: int, machine: str) -> np.ndarray:
+    """Whether so many people, or an invited one, gave each item its winner; a machine is nobody."""
+    for_winner = (ballot.label_of == winner[ballot.item_of]) & (ballot.people[ballot.user_of] != machine)
+    items = len(ballot.items)
+    voters = np.bincount(ballot.item_of[for_winner], minlength=items)
+    invited = np.bincount(ballot.item_of[for_winner & ballot.is_invited], minlength=items)
+    return (voters >= least) | (invited > 0)
 
 
 def _used(values: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

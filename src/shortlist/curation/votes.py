@@ -10,7 +10,14 @@ import numpy as np
 
 from shortlist._bounds import check_choice, require_count, require_number
 from shortlist._tables import read_columns, write_columns
-from shortlist.curation._ballot import DIGITS, Ballot, count_ballot, count_species, find_winners
+from shortlist.curation._ballot import (
+    DIGITS,
+    Ballot,
+    count_ballot,
+    count_species,
+    find_winners,
+    has_enough_voters,
+)
 from shortlist.curation.vote_rules import SIMPLE_RULES, Decision, total_weights
 
 MACHINE = "!machine"
@@ -19,6 +26,7 @@ THETAS = {"confirmed": 2.0, "adaptive": 2.0, "majority": 1.0, "agreement": 1.0, 
 RULES = tuple(THETAS)
 """The rules by name."""
 MIN_AGREEMENT = 0.5  # of all rules but the published one, which has none
+MIN_VOTERS = 2  # likewise
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,8 @@ class ConsensusLabels:
         agreement: This weight as a share of that of all who looked (m,): of all votes for the item, with
             those for "none of these".
         votes: The number of votes for the item (m,).
-        valid: Whether the weight exceeds ``theta`` and the share exceeds ``min_agreement`` (m,), bool.
+        valid: Whether the weight exceeds ``theta``, the share exceeds ``min_agreement``, and ``min_voters``
+            people or an invited one gave the label (m,), bool.
         users: The users, sorted (v,).
         user_weights: The weight of each user (v,).
         user_counts: The number n_u of each user (v,), see :func:`aggregate_votes`; with a rule that has none,
@@ -68,10 +77,12 @@ def aggregate_votes(
     user: Any,
     label: Any,
     author: Any = None,
+    invited: Any = None,
     *,
     rule: str = "confirmed",
     theta: float | None = None,
     min_agreement: float | None = None,
+    min_voters: int | None = None,
     alpha: float = 0.5,
     beta: float = 0.2,
     b0: float = math.log(2.1),
@@ -85,7 +96,9 @@ def aggregate_votes(
         y_i = \arg\max_k \sum_u w_u [\text{vote}_{ui} = k], \qquad w_u = n_u^\alpha - n_u^\beta + b_0
 
     An item is valid if the weight of its winning label exceeds ``theta``, and its share of the weight of all
-    who looked exceeds ``min_agreement``. With the rule ``confirmed``, :math:`n_u` is the number of species
+    who looked exceeds ``min_agreement``, and ``min_voters`` people or one invited person gave it: nobody else
+    decides alone, whatever the weight. Weights are found without this last condition.
+    With the rule ``confirmed``, :math:`n_u` is the number of species
     that u named and others confirmed: on some item that u named so, the votes of the others alone make the
     label valid, with more than half of their weight. Nobody gains weight by his own votes. With the published
     rule ``adaptive``, :math:`n_u` is the number of species of which u is the author of a valid item, plus the
@@ -107,6 +120,7 @@ def aggregate_votes(
         label: Label of each vote (n,).
         author: User who made the item (n,), the same in all rows of an item, missing if not known; ``None``
             if no author is known. A user and an author of the same name are the same person.
+        invited: Whether an invited person gave the vote (n,): 1, or 0 or missing; ``None`` if nobody did.
         rule: ``confirmed`` and ``adaptive`` as above; ``majority`` (every user has the weight 1);
             ``agreement`` (the weight is the share of a user's votes that agree with the majority);
             ``dawid_skene`` (a matrix of confusions for each user; the weight of a label is its probability).
@@ -114,6 +128,8 @@ def aggregate_votes(
             agreement) or 0.9 (dawid_skene).
         min_agreement: Share of the weight that a valid item's label must exceed, in [0, 1); by default 0.5,
             and 0 for the published rule. 0.7 is that of Pl@ntNet's later code.
+        min_voters: Number of people who must give a valid item its label, unless one of them is invited; the
+            machine does not count. By default 2, and 1 for the published rule.
         alpha: First exponent of the weight.
         beta: Second exponent of the weight, <= ``alpha``: with it, newcomers gain little at first.
         b0: Weight of a newcomer. The default pair, 2 and log 2.1 (0.74), takes three
@@ -142,9 +158,13 @@ def aggregate_votes(
     theta, min_agreement = _bounds(rule, theta, min_agreement)
     formula = _Formula(alpha, beta, b0, theta, min_agreement, machine, machine_weight)
     require_count("max_iterations", max_iterations)
+    if min_voters is None:
+        min_voters = 1 if rule == "adaptive" else MIN_VOTERS
+    require_count("min_voters", min_voters)
     if machine_weight is not None and rule in SIMPLE_RULES:
         raise ValueError(f"machine_weight must be left out with rule {rule}: it has weights of its own")
-    columns, dropped = {"item": item, "user": user, "label": label, "author": author}, 0
+    columns = {"item": item, "user": user, "label": label, "author": author, "invited": invited}
+    dropped = 0
     if machine_weight is None:
         columns, dropped = _without(columns, machine)
     ballot, empty = count_ballot(**columns)
@@ -156,13 +176,14 @@ def aggregate_votes(
     votes = np.bincount(ballot.user_of, minlength=len(ballot.people))
     voters = np.flatnonzero(votes)
     share = _share(decision.weights, decision.totals)
+    valid = (decision.weights > theta) & (share > min_agreement)
     return ConsensusLabels(
         items=ballot.items,
         labels=ballot.labels[decision.winner],
         weights=decision.weights,
         agreement=share,
         votes=np.bincount(ballot.item_of, minlength=len(ballot.items)),
-        valid=(decision.weights > theta) & (share > min_agreement),
+        valid=valid & has_enough_voters(ballot, decision.winner, min_voters, machine),
         users=ballot.people[voters],
         user_weights=decision.user_weights[voters],
         user_counts=counts[voters],
@@ -286,17 +307,19 @@ def _without(columns: dict[str, Any], machine: str) -> tuple[dict[str, Any], int
         for name, column in columns.items()
         if column is not None
     }
-    return {"author": None} | {name: column.filter(kept) for name, column in arrays.items()}, dropped
+    return {"author": None, "invited": None} | {
+        name: column.filter(kept) for name, column in arrays.items()
+    }, dropped
 
 
 def read_votes(path: str | Path) -> dict[str, Any]:
     """Read the votes of a ``.csv`` or ``.parquet`` file.
 
-    The columns are item, user, label and, optionally, author; or task, worker and label, as crowd-kit has
-    them. Fields may be empty: such rows are no votes, which :func:`aggregate_votes` counts.
+    The columns are item, user, label and, optionally, author and invited; or task, worker and label, as
+    crowd-kit has them. Fields may be empty: such rows are no votes, which :func:`aggregate_votes` counts.
     """
     try:
-        return read_columns(path, ["item", "user", "label"], optional=["author"], gaps=True)
+        return read_columns(path, ["item", "user", "label"], optional=["author", "invited"], gaps=True)
     except ValueError as error:
         if "has no column 'item'" not in str(error) or "task" not in str(error):
             raise

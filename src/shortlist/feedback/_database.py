@@ -6,6 +6,7 @@ Readers read some rows at a time, and hold no lock in between: nobody who writes
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from shortlist.feedback._tables import Row, contents, digest_of, events, images,
 if TYPE_CHECKING:
     from shortlist.feedback._copies import PhotoCopies
 
-FORMAT = "shortlist feedback 5"
+FORMAT = "shortlist feedback 6"
 AT_ONCE = 900  # rows that are read at a time; older versions of SQLite take fewer than 1,000 values
 
 
@@ -250,3 +251,8 @@ def check_bytes(connection: Connection, database: Database) -> None:
     noted, counted = connection.execute(select(state.c.bytes, total)).one()
     if noted != counted:
         raise FeedbackError(f"{database.name} is damaged: copies must have {noted} bytes, got {counted}")
+
+
+def now() -> str:
+    """Return the time as it is recorded, in UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

@@ -62,13 +62,20 @@ state = Table(
     *(_kept(name, _TEXT) for name in ("format", "store", "secret")),
     *(_kept(name, BigInteger) for name in ("rows", "bytes")),
 )
-TABLES = [events, contents, images, state]
+people = Table(
+    "people",
+    _METADATA,
+    _kept("number", Integer, primary_key=True),
+    *(_kept(name, _TEXT) for name in ("name", "serial", "since", "revoked")),
+    Index("people_name", "name"),
+)
+TABLES = [events, contents, images, state, people]
 """The tables of every store."""
 to_remove = Table("to_remove", _METADATA, _kept("image", _TEXT, primary_key=True))
 """In a folder: images whose copies are to be removed."""
 copies = Table("copies", _METADATA, _kept("image", _TEXT, primary_key=True), _kept("content", LargeBinary))
 """In PostgreSQL: the copies of photos."""
-NAME_INDEXES = ("events_person", "events_item", "images_image")
+NAME_INDEXES = ("events_person", "events_item", "images_image", "people_name")
 
 
 class Row(NamedTuple):

@@ -12,15 +12,32 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from shortlist.feedback._copies import Taken
-from shortlist.feedback._database import AT_ONCE, Database, FeedbackError, check_bytes, check_state, has_copy
-from shortlist.feedback._tables import NAME_INDEXES, Row, contents, events, images, request_key, state
+from shortlist.feedback._database import (
+    AT_ONCE,
+    Database,
+    FeedbackError,
+    check_bytes,
+    check_state,
+    has_copy,
+    now,
+)
+from shortlist.feedback._invited import INVITED, admitted_key, read_serials
+from shortlist.feedback._tables import (
+    NAME_INDEXES,
+    Row,
+    contents,
+    events,
+    images,
+    people,
+    request_key,
+    state,
+)
 from shortlist.feedback.event import ERASED, ERASURE, Event
 
 _READER_SECONDS = 1.0  # that a deletion waits for who reads; then it is pending, and tried again as often
@@ -74,9 +91,10 @@ class _Turn:
         before = (*before, events.c.person, events.c.label, events.c.photos)
         query = select(*before).where(events.c.request.in_([request_key(event.request) for event in said]))
         self.requests = {row[0]: tuple(row[1:]) for row in connection.execute(query)} if said else {}
-        people = {event.person for event in said if event.person}
-        query = select(events.c.person, events.c.key).where(events.c.person.in_(people), events.c.key > "")
-        self.keys = dict(connection.execute(query.distinct()).all()) if people else {}
+        names = {event.person for event in said if event.person}
+        query = select(events.c.person, events.c.key).where(events.c.person.in_(names), events.c.key > "")
+        self.keys = dict(connection.execute(query.distinct()).all()) if names else {}
+        self.serials = read_serials(connection, names) if names else {}
 
     def insert(self, row: Row, content: str) -> None:
         """Write a row with its content."""
@@ -241,18 +259,19 @@ class Writer:
                 raise SameRequestError(f"request must be new: {event.request[:80]!r} was another answer")
             self._drop(job)
             return Kept(number, new=False)
-        if event.person and turn.keys.get(event.person, event.key) != event.key:
+        key = admitted_key(turn.serials, event.person, event.key)
+        if event.person and key != INVITED and turn.keys.get(event.person, key) != key:
             raise OwnerError(f"person must be a name of this key: {event.person[:80]!r} is of another")
         if turn.text + turn.bytes + sum(copy.size for copy in job.taken) > room:
             words = f"it must have at most {self._max_bytes:,} bytes"
             raise FullError(f"{self._database.location} is full: {words}")
         number = turn.rows + 1
         content = json.dumps(event.content(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        turn.insert(Row.of_event(number, _now(), event, content), content)
+        turn.insert(Row.of_event(number, now(), replace(event, key=key), content), content)
         turn.insert_images(number, event, job.taken)
         turn.requests[request] = (number, *said)
-        if event.person and event.key:
-            turn.keys[event.person] = event.key
+        if event.person and key:
+            turn.keys[event.person] = key
         return Kept(number, new=True)
 
     def _fail(self, job: _Job, error: Exception) -> None:
@@ -292,6 +311,9 @@ class Writer:
         where = events.c.person == name if kind == "person" else about
         query = select(events.c.number, events.c.request, events.c.time).where(where)
         rows = turn.connection.execute(query).all()
+        if kind == "person":
+            nobody = {"name": "", "serial": "", "since": "", "revoked": ""}
+            turn.connection.execute(update(people).where(people.c.name == name).values(nobody))
         empty = [Row(number, request, time[:10], ERASED).sealed("") for number, request, time in rows]
         given: set[str] = set()
         for start in range(0, len(rows), AT_ONCE):
@@ -299,9 +321,9 @@ class Writer:
         gone = sorted(image for image in given if not has_copy(turn.connection, image))
         self.copies.remove(turn.connection, gone)
         record = json.dumps({"kind": kind, "events": len(rows), "copies": len(gone)})
-        erasure = Row(turn.rows + 1, secrets.token_bytes(16), _now(), ERASURE)
+        erasure = Row(turn.rows + 1, secrets.token_bytes(16), now(), ERASURE)
         turn.insert(erasure.sealed(record), record)
-        if rows:
+        if rows or kind == "person":
             self._database.rebuild(turn.connection, NAME_INDEXES)
         return Erased(len(rows), len(gone))
 
@@ -335,7 +357,3 @@ class FullError(FeedbackError):
 
 class StuckError(FeedbackError):
     """The database does not answer."""
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

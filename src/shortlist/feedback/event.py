@@ -48,7 +48,8 @@ class Event:
         request: Name of the request, chosen by who sends it: sent again, it is recorded once.
         person: Opaque name of the person, no address and no real name; empty if not known. It is kept in
             Unicode's composed form, in which votes compare people.
-        key: Key by which the person was let in, as a hash; empty on a server without keys.
+        key: Key by which the person was let in, as a hash; empty on a server without keys. Of an invited
+            person it says that, and to the store which link was used.
         label: Id of the class that is meant, for ``confirm`` and ``other_class``; the name that is proposed,
             for ``new_name``.
         images: SHA-256 of each photo of the object, in hexadecimal digits.
@@ -96,11 +97,10 @@ class Event:
             object.__setattr__(self, "label", composed(" ".join(self.label.split())))
         for name in ("request", "person", "label", "observation", "model", "status", "key"):
             _check_text(name, getattr(self, name), shortest=int(name == "request"))
-        for name in ("request", "person", "observation"):
+        for name in ("request", "observation"):
             check_name(name, getattr(self, name))
         object.__setattr__(self, "person", composed(self.person))
-        if self.person.startswith("!"):  # names of ours, such as !machine
-            raise ValueError(f"person must not begin with '!', got {self.person[:80]!r}")
+        check_person(self.person)
         if wrong := [image for image in self.images if not is_sha256(image)]:
             raise ValueError(f"images must be SHA-256 in 64 hexadecimal digits, got {wrong[0][:80]!r}")
         if not self.images:
@@ -217,6 +217,14 @@ def _check_proposal(name: str) -> None:
 def _check_control(name: str, value: str) -> None:
     if (_CONTROL_OF_NOTE if name == "note" else _CONTROL).search(value):
         raise ValueError(f"{name} must have no control characters, got {value[:80]!r}")
+
+
+def check_person(person: str) -> None:
+    """Refuse a name that a person cannot have."""
+    _check_text("person", person)
+    check_name("person", person)
+    if person.startswith("!"):  # names of ours, such as !machine
+        raise ValueError(f"person must not begin with '!', got {person[:80]!r}")
 
 
 def check_name(name: str, value: str) -> None:

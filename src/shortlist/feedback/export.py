@@ -26,9 +26,9 @@ def write_votes(path: str | Path, votes: Iterable[Vote], *, form: str = "votes")
     Args:
         path: File to write: ``.csv`` or ``.parquet``; for ``peerannot`` ``.json``.
         votes: The votes.
-        form: ``votes`` has the columns item, user, label, author, time. ``crowd-kit`` has task, worker,
-            label. ``peerannot`` is ``{task: {worker: label}}`` with numbers for all three; a file beside it
-            with ``.names.json`` at its end has what they stand for.
+        form: ``votes`` has the columns item, user, label, author, time, invited. ``crowd-kit`` has task,
+            worker, label. ``peerannot`` is ``{task: {worker: label}}`` with numbers for all three; a file
+            beside it with ``.names.json`` at its end has what they stand for.
 
     Returns:
         The files that were written.

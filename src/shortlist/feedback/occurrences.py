@@ -148,8 +148,9 @@ def _labels(
             listed[item] = _Listed(last.number, last.promised)
     if not votes:
         return {}, listed
-    columns = zip(*((vote.item, vote.user, vote.label, vote.author) for vote in votes), strict=True)
-    found = aggregate_votes(*map(list, columns), **rule)
+    names = ("item", "user", "label", "author", "invited")
+    columns = {name: [getattr(vote, name) for vote in votes] for name in names}
+    found = aggregate_votes(**columns, **rule)
     names = map(str, found.items.tolist())
     rows = zip(names, found.labels.tolist(), found.valid.tolist(), found.votes.tolist(), strict=True)
     return {item: (str(label), valid, number) for item, label, valid, number in rows}, listed

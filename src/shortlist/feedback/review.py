@@ -137,10 +137,12 @@ def _labels(store: str | Path, rule: Mapping[str, Any]) -> ConsensusLabels | Non
     """Find labels by the votes of a store, if there are votes; items are hashes."""
     import pyarrow
 
-    items, codes = array("q"), {name: array("q") for name in ("user", "label", "author")}
+    items, invited = array("q"), array("b")
+    codes = {name: array("q") for name in ("user", "label", "author")}
     texts: dict[str, dict[str, int]] = {name: {} for name in codes}
     for vote in each_vote(answers_by_item(store), Tally()):
         items.append(hash(vote.item))
+        invited.append(vote.invited)
         for name, column in codes.items():
             column.append(texts[name].setdefault(getattr(vote, name), len(texts[name])))
     if not items:
@@ -149,7 +151,7 @@ def _labels(store: str | Path, rule: Mapping[str, Any]) -> ConsensusLabels | Non
         name: pyarrow.DictionaryArray.from_arrays(np.asarray(codes[name]), pyarrow.array(list(texts[name])))
         for name in codes
     }
-    return aggregate_votes(np.asarray(items), **columns, **rule)
+    return aggregate_votes(np.asarray(items), **columns, invited=np.asarray(invited), **rule)
 
 
 def _entries(store: str | Path, labels: ConsensusLabels | None) -> Iterator[tuple[ToReview, list[Row]]]:

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from shortlist.curation import MACHINE, PROPOSAL
+from shortlist.feedback._invited import INVITED
 from shortlist.feedback._tables import Said
 from shortlist.feedback.event import NEW_NAME, OBSERVE, Event, facts_of
 
@@ -22,6 +23,7 @@ class Vote(NamedTuple):
             ``!not_this_kind``.
         author: The person who gave copies of the photos; empty if nobody did.
         time: When it was said.
+        invited: 1 if the person said it with a personal link that was valid, else 0.
     """
 
     item: str
@@ -29,6 +31,7 @@ class Vote(NamedTuple):
     label: str
     author: str
     time: str
+    invited: int = 0
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def votes_of(
             tally.left_out["like nothing known"] += 1
         else:
             label = f"{PROPOSAL}{one.label}" if one.verb == NEW_NAME else one.label or f"!{one.verb}"
-            votes.append(Vote(item, person, label, author, one.time))
+            votes.append(Vote(item, person, label, author, one.time, int(one.key == INVITED)))
     if with_machine and votes and listed is not None:
         votes.append(Vote(item, MACHINE, listed.best, author, listed.time))
     return votes

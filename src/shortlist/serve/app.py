@@ -78,7 +78,7 @@ def make_app(
             made,
             allow_origins=list(origins),
             allow_methods=["GET", "POST"],
-            allow_headers=["content-type", "x-api-key", "authorization", "x-person"],
+            allow_headers=["content-type", "x-api-key", "authorization", "x-person", "x-person-token"],
             expose_headers=["Retry-After", "RateLimit", "RateLimit-Policy"],
         )
     return Guard(made, metrics=service.metrics, hosts=hosts, origins=origins)

@@ -20,6 +20,7 @@ from shortlist.feedback import (
     FeedbackError,
     FeedbackStore,
     FullError,
+    InviteError,
     Kept,
     Location,
     OwnerError,
@@ -36,6 +37,7 @@ from shortlist.serve.desk import FeedbackDesk, aside
 from shortlist.serve.forms import read_body, read_form
 from shortlist.serve.keys import key_of
 from shortlist.serve.limits import FEEDBACK_BYTES, MAX_IMAGES, Held
+from shortlist.serve.people import refused_link
 from shortlist.serve.receipts import read_receipt
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
@@ -71,7 +73,7 @@ def _add_post(router: APIRouter, service: Service) -> None:
             said = parsed(schemas.Feedback, body)
             store = await asyncio.to_thread(lambda: service.feedback.store)
             hashes = [hashlib.sha256(copy).hexdigest() for copy in copies]
-            key = client if service.keys.needed else ""
+            said.person, key = service.door.writer(request, client, said.person)
             event = _event(said, hashes, store.secret, service.class_index, key=key)
             kept = await recorded(store, event, copies)
         service.review.changed()
@@ -112,6 +114,8 @@ async def recorded(store: FeedbackStore, event: Event, copies: list[bytes]) -> K
     except OwnerError:
         words = "The person is known by another key: a name belongs to the key that used it first."
         raise Refusal(403, "other_person", words) from None
+    except InviteError:
+        raise refused_link() from None
     except FullError:
         raise Refusal(507, "log_full", "The store of answers is full: nothing was kept.") from None
     except (FeedbackError, OSError) as error:

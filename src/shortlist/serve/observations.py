@@ -5,13 +5,11 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
-from urllib.parse import unquote
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from starlette.requests import Request
 
-from shortlist._text import composed
 from shortlist.feedback import OBSERVE, Event, Location, Observation, Shown, is_store, owns, read_observation
 from shortlist.serve import examples, people_schemas as schemas
 from shortlist.serve.feedback import (
@@ -63,7 +61,8 @@ def _add_post(router: APIRouter, service: Service) -> None:
             store = await asyncio.to_thread(lambda: service.feedback.store)
             hashes = [hashlib.sha256(copy).hexdigest() for copy in copies]
             listed = receipt_of(said, store.secret)
-            facts = observed(said, hashes, store.secret, key=key_name(service, client), listed=listed)
+            said.person, key = service.door.writer(request, client, said.person)
+            facts = observed(said, hashes, store.secret, key=key, listed=listed)
             with refusing_bad():
                 event = Event(OBSERVE, shown=tuple(Shown(*entry) for entry in listed["shown"]), **facts)
             kept = await recorded(store, event, copies)
@@ -71,32 +70,23 @@ def _add_post(router: APIRouter, service: Service) -> None:
         return kept_answer(kept, event)
 
 
-def key_name(service: Service, client: str) -> str:
-    """Return what is recorded of the key of a client; nothing where none is needed."""
-    return client if service.keys.needed else ""
-
-
-def person_of(request: Request) -> str:
-    """Return who asks: the opaque name in the header ``X-Person``, percent-encoded."""
-    return composed(unquote(request.headers.get("x-person", "")))
-
-
 def _add_get(router: APIRouter, service: Service) -> None:
     @router.get(
         "/v1/observations/{id}",
         response_model=schemas.ObservationForm,
-        responses=examples.responses("observation", 401, 404, 422, 429, 503, 507),
+        responses=examples.responses("observation", 401, 403, 404, 422, 429, 503, 507),
         summary="One observation",
     )
     async def observation(request: Request, id: str, lang: Language = None) -> Response:
         """Say what may be seen of an observation: to its owner all, to others what the owner consents to.
 
-        The person who asks is named by the header ``X-Person``. What others said is shown to the owner and to
+        The person who asks is named by the header ``X-Person``, or by the token of a personal
+        link in ``X-Person-Token``. What others said is shown to the owner and to
         people who voted.
         """
-        client, person = service.client(request), person_of(request)
+        client = service.client(request)
         service.rate.take(client)
-        key = key_name(service, client)
+        person, key = await asyncio.to_thread(service.door.reader, request, client)
         seen, is_owner = await asyncio.to_thread(visible, service, id, person, key)
         form = observation_form(service, seen, language_of(request, lang)) | {"own": is_owner}
         answer = seen.answer_of(person)
@@ -221,13 +211,15 @@ def _add_vote(router: APIRouter, service: Service) -> None:
         with service.replies.request(client) as held:
             said = parsed(schemas.ReviewVote, await read_json(request, service, held))
             check_class(said, service.class_index)
+            await asyncio.to_thread(lambda: service.feedback.store)
+            said.person, key = service.door.writer(request, client, said.person)
             seen, _ = await asyncio.to_thread(visible, service, id, said.person)
             if owns(service.feedback.store.secret, said.person, id):
                 words = "This observation is your own: answer to its list with /v1/feedback."
                 raise Refusal(403, "own_observation", words)
             check_listed(said, seen.shown)
             with refusing_bad():
-                event = _vote_event(said, seen, key_name(service, client))
+                event = _vote_event(said, seen, key)
             kept = await recorded(service.feedback.store, event, [])
         service.review.said(event.person, id)
         return kept_answer(kept, event)

@@ -12,7 +12,7 @@ from shortlist.feedback import Observation
 from shortlist.serve import examples, people_schemas as schemas
 from shortlist.serve.feedback import bad, failing_in_words
 from shortlist.serve.forms import Upload
-from shortlist.serve.observations import observation_form, person_of, visible
+from shortlist.serve.observations import observation_form, visible
 from shortlist.serve.options import BatchOptions, Language
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service, language_of
@@ -28,7 +28,7 @@ def review_routes(service: Service) -> APIRouter:
     @router.get(
         "/v1/review/next",
         response_model=schemas.ReviewNext,
-        responses=examples.responses("review", 401, 422, 429, 503, 507),
+        responses=examples.responses("review", 401, 403, 422, 429, 503, 507),
         summary="An observation of somebody else that waits for votes",
     )
     async def next_review(
@@ -42,13 +42,15 @@ def review_routes(service: Service) -> APIRouter:
     ) -> Response:
         """Give the observation of which a vote would tell most, without what others said about it.
 
-        The person who asks is named by the header ``X-Person``. Nobody gets an observation of his own, nor
+        The person who asks is named by the header ``X-Person``, or by the token of a personal
+        link in ``X-Person-Token``. Nobody gets an observation of his own, nor
         one that he voted on.
         """
-        client, person = service.client(request), person_of(request)
+        client = service.client(request)
         service.rate.take(client)
+        person, _ = await asyncio.to_thread(service.door.reader, request, client)
         if not person:
-            raise bad("the header X-Person must name the person who asks.")
+            raise bad("the header X-Person, or X-Person-Token, must name the person who asks.")
         seen = await asyncio.to_thread(_find, service, person, set(skip))
         content: dict[str, Any] = {"waiting": service.review.number, "observation": None}
         if seen is not None:

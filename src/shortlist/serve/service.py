@@ -33,6 +33,7 @@ from shortlist.serve.keys import Keys, key_of
 from shortlist.serve.limits import REPLIES, Admission, Held, Limits, RateLimit, network_of
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.options import BatchOptions, ScopeOptions
+from shortlist.serve.people import Door
 from shortlist.serve.places import ServedPlaces
 from shortlist.serve.receipts import Signing
 from shortlist.serve.refusals import BadImage, Refusal
@@ -61,6 +62,7 @@ class Service:
             :class:`~shortlist.serve.fetching.Fetcher`. None by default.
         places: Places that requests can name; see :func:`~shortlist.serve.places.read_places`.
         names: Names that people can search; those of the model's classes if ``None``.
+        people: Who may answer: ``open`` (anybody) or ``invited`` (people with a personal link).
         kind: What the model knows, such as ``"a plant"``, for the page; empty if it is not said.
         metrics: Counters, which services share that take each other's place; its own if ``None``.
 
@@ -83,6 +85,7 @@ class Service:
         allow_urls: Collection[str] = (),
         places: Sequence[Place] = (),
         names: Checklist | None = None,
+        people: str = "open",
         kind: str = "",
         metrics: Metrics | None = None,
     ) -> None:
@@ -98,6 +101,7 @@ class Service:
         )
         self._own_feedback = not isinstance(feedback, FeedbackDesk)
         self.feedback = feedback if isinstance(feedback, FeedbackDesk) else FeedbackDesk(feedback)
+        self.door = Door(people, self.keys, self.feedback)
         self.review = ReviewQueue(self.feedback)
         self.audit = check_number("audit", audit, low=0.0, below=1 + 1e-12)
         self._drift, self._drift_until = None, -1.0

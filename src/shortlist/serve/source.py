@@ -34,6 +34,7 @@ class ServiceSource:
         allow_urls: Hosts from which photos may be fetched.
         places: Folder of places, or ``None``; it is read with each release.
         names: Checklist that people can search, or ``None``; it is read once.
+        people: Who may answer: ``open`` (anybody) or ``invited`` (people with a personal link).
         kind: What the model knows, such as ``"a plant"``, for the page; empty if it is not said.
         device: Device of the network.
         network: For a model whose network is the user's own code, the function that makes it.
@@ -51,6 +52,7 @@ class ServiceSource:
     allow_urls: tuple[str, ...] = ()
     places: str | None = None
     names: str | None = None
+    people: str = "open"
     kind: str = ""
     device: str = "cpu"
     network: str | None = None
@@ -102,8 +104,7 @@ class ServiceSource:
         if index is None and (folder / "index").is_dir():
             index = str(folder / "index")
         known = None if index is None else ImageIndex.open(index, model=model)
-        options = {
-            name: getattr(self, name) for name in ("audit", "limits", "any_project", "allow_urls", "kind")
-        }
+        names = ("audit", "limits", "any_project", "allow_urls", "people", "kind")
+        options = {name: getattr(self, name) for name in names}
         places = () if self.places is None else read_places(self.places)
         return Service(model, source=folder, index=known, places=places, **options, **parts)

@@ -34,6 +34,8 @@ async function fetched(path, options = {}) {
   const headers = { "Accept-Language": document.documentElement.lang, ...(options.headers || {}) };
   const key = at("key");
   if (key && key.value) headers["X-API-Key"] = key.value;
+  const token = remembered("shortlist-token");
+  if (token) headers["X-Person-Token"] = token;
   let response;
   try {
     response = await fetch(path, { ...options, headers });
@@ -257,6 +259,16 @@ function remembered(name, value = null) {
 
 // a name that says nothing about the person, so that one person counts once
 const personName = () => remembered("shortlist-person") || remembered("shortlist-person", `page-${randomName()}`);
+
+// a personal link has a token, by which the server knows the person on any device; an empty one forgets it
+function takeLink() {
+  const link = /^#person=([\w-]*)$/.exec(location.hash);
+  if (!link) return;
+  remembered("shortlist-token", link[1]);
+  history.replaceState(null, "", location.pathname + location.search);
+}
+takeLink();
+addEventListener("hashchange", takeLink);
 
 function randomName() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0")).join("");

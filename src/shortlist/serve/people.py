@@ -1,0 +1,73 @@
+"""Who a request is of: a person with a personal link, or anybody under a free name."""
+
+from urllib.parse import unquote
+
+from starlette.requests import Request
+
+from shortlist._bounds import check_choice
+from shortlist._text import composed
+from shortlist.feedback import FeedbackError, InviteError, admit, is_store, read_token
+from shortlist.serve.desk import FeedbackDesk
+from shortlist.serve.keys import Keys
+from shortlist.serve.refusals import Refusal
+
+PEOPLE = ("open", "invited")
+"""Who may answer: anybody, or people with a personal link."""
+
+
+class Door:
+    """Says who a request is of.
+
+    Args:
+        people: One of :data:`PEOPLE`.
+        keys: The keys of clients.
+        desk: The store that invites people.
+    """
+
+    def __init__(self, people: str, keys: Keys, desk: FeedbackDesk) -> None:
+        check_choice("people", people, PEOPLE)
+        self._only_invited, self._keys, self._desk = people == "invited", keys, desk
+
+    def writer(self, request: Request, client: str, name: str | None) -> tuple[str, str]:
+        """Return the person who says something, and the key with which the store takes it.
+
+        The header ``X-Person-Token`` has the token of a personal link: then the person is the one of the
+        link, whatever name was sent. The store looks whether the link still counts when it takes an event.
+
+        Raises:
+            Refusal: With 403, if the token is not of this store, or if it is needed and missing.
+        """
+        if token := request.headers.get("x-person-token", ""):
+            try:
+                return read_token(self._desk.store.secret, token)
+            except ValueError:
+                raise refused_link() from None
+        if self._only_invited:
+            words = "Only invited people may answer here: open your personal link, or ask for one."
+            raise Refusal(403, "not_invited", words)
+        return composed(name or ""), client if self._keys.needed else ""
+
+    def reader(self, request: Request, client: str) -> tuple[str, str]:
+        """Return the person who asks, and the key that the store has recorded of the person.
+
+        Without a personal link, the header ``X-Person`` has the name, percent-encoded.
+
+        Raises:
+            Refusal: With 403, if the person may not use the name.
+        """
+        name = composed(unquote(request.headers.get("x-person", "")))
+        if not name and not request.headers.get("x-person-token"):
+            return "", ""  # who only looks
+        person, key = self.writer(request, client, name)
+        try:
+            return person, admit(self._desk.location, person, key) if is_store(self._desk.location) else key
+        except InviteError:
+            raise refused_link() from None
+        except (FeedbackError, OSError):
+            raise Refusal(507, "log_failed", "The store of answers failed: see the server's log.") from None
+
+
+def refused_link() -> Refusal:
+    """Return the refusal of a name without its link, and of a link that does not count."""
+    words = "This name is of an invited person: open the personal link again, or ask for a new one."
+    return Refusal(403, "bad_link", words)

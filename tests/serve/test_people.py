@@ -1,0 +1,109 @@
+"""Invited people over HTTP: the token says who somebody is, and nobody else can be that person."""
+
+import pytest
+
+from shortlist.feedback import FeedbackStore, invite, revoke
+from tests.serve.parts import files, png
+from tests.serve.test_observations import events, observed, seen, voted, waiting
+
+
+def with_link(client, name: str) -> dict[str, str]:
+    """Invite a person to the store of a server; return the header of the link."""
+    return {"x-person-token": invite(client.service.feedback.store._database.location, name)}
+
+
+def answered(client, person: str | None, photo: bytes = png(0), headers=None):
+    receipt = client.post("/v1/identify?receipt=true", files=files(photo)).json()["receipt"]
+    said = {"verb": "none_of_these", "receipt": receipt, "person": person}
+    return client.post("/v1/feedback", json=said, headers=headers)
+
+
+def refused(answer, code: str = "bad_link") -> bool:
+    return (answer.status_code, answer.json()["error"]["code"]) == (403, code)
+
+
+def test_the_link_names_the_person_on_any_device(client):
+    link = with_link(client, "ana")
+    for device in ("page-1", "page-2", None, "bob"):
+        assert answered(client, device, headers=link).status_code == 201
+    id = observed(client, "page-3", png(1), headers=link)
+    assert {(event.person, event.key) for event in events(client)} == {("ana", "invited")}
+    assert seen(client, id, "page-4", headers=link).json()["own"]
+    assert voted(client, id, "page-5", headers=link).json()["error"]["code"] == "own_observation"
+    assert voted(client, id, "page-5").status_code == 201
+    assert waiting(client, "page-1", headers=link)["observation"] is None  # nobody else's
+
+
+def test_a_name_of_an_invited_person_is_refused_without_the_link(client):
+    link = with_link(client, "ana")
+    id = observed(client, "bob", png(1))
+    own = observed(client, "x", png(2), headers=link, consent=False)
+    assert refused(answered(client, "ana")) and refused(voted(client, id, "ana"))
+    assert refused(seen(client, id, "ana")) and refused(seen(client, own, "ana"))
+    assert refused(client.get("/v1/review/next", headers={"x-person": "ana"}))
+    said = {"person": "ana", "receipt": "", "consent": False}
+    said["receipt"] = client.post("/v1/identify?receipt=true", files=files(png(3))).json()["receipt"]
+    assert refused(client.post("/v1/observations", json=said))
+    assert {event.person for event in events(client)} == {"bob", "ana"} and len(events(client)) == 2
+    assert seen(client, own, "page", headers=link).json()["own"]
+
+
+@pytest.mark.parametrize("attack", ["forged", "other store", "again", "revoked", "deleted"])
+def test_links_that_do_not_count_are_refused(client, tmp_path, attack):
+    place = client.service.feedback.store._database.location
+    link = with_link(client, "ana")
+    id = observed(client, "bob", png(1))
+    own = observed(client, "x", png(2), headers=link, consent=False)
+    if attack == "forged":
+        link = {"x-person-token": link["x-person-token"][:-2] + "AA"}
+    elif attack == "other store":
+        FeedbackStore(tmp_path / "other").close()
+        link = {"x-person-token": invite(tmp_path / "other", "ana")}
+    elif attack == "again":
+        invite(place, "ana")
+    elif attack == "revoked":
+        revoke(place, "ana")
+    else:
+        client.service.feedback.store.erase_person("ana")
+    number = len(events(client))
+    assert refused(answered(client, "ana", headers=link)) and refused(voted(client, id, "x", headers=link))
+    assert refused(seen(client, own, "ana", headers=link))
+    assert refused(client.get("/v1/review/next", headers=link))
+    assert len(events(client)) == number
+
+
+def test_only_invited_people_answer_where_others_may_not(start):
+    client = start(people="invited")
+    link = with_link(client, "ana")
+    assert client.post("/v1/identify", files=files(png(0))).status_code == 200  # lists stay free
+    for person in ("bob", "ana", None):
+        assert refused(answered(client, person), "not_invited")
+    assert answered(client, "page", headers=link).status_code == 201
+    id = events(client)[0].item
+    assert refused(voted(client, id, "bob"), "not_invited")
+    assert refused(client.get("/v1/review/next", headers={"x-person": "bob"}), "not_invited")
+    assert len(events(client)) == 1
+
+
+def test_a_link_goes_beside_any_key(start, tmp_path):
+    keys = ["first-key-of-sixteen", "second-key-of-sixteen"]
+    (tmp_path / "keys.txt").write_text("\n".join(keys))
+    client = start(keys=tmp_path / "keys.txt")
+    link = with_link(client, "ana")
+    for number, key in enumerate(keys):
+        observed(client, "x", png(number), headers=link | {"x-api-key": key})
+    assert {(event.person, event.key) for event in events(client)} == {("ana", "invited")}
+    assert answered_with(client, keys[0], "ana").status_code == 403
+    assert answered_with(client, keys[0], "bob").status_code == 201
+
+
+def answered_with(client, key: str, person: str):
+    headers = {"x-api-key": key}
+    answer = client.post("/v1/identify?receipt=true", files=files(png(0)), headers=headers)
+    said = {"verb": "none_of_these", "receipt": answer.json()["receipt"], "person": person}
+    return client.post("/v1/feedback", json=said, headers=headers)
+
+
+def test_people_must_be_open_or_invited(start):
+    with pytest.raises(ValueError, match="people must be one of"):
+        start(people="some")
