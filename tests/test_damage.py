@@ -156,13 +156,13 @@ def report(folder: Path) -> tuple[str, object]:
 def open_model(folder: Path) -> tuple[str, object]:
     try:
         model = Model.load(folder)
+        scores = model.scores(BATCH)
+        sets = {name: model.sets(scores, name).tolist() for name in model.predictors}  # reads the rows
     except ValueError as error:
         return str(error), None
-    scores = model.scores(BATCH)
     assert model.novelty is not None
     strange = model.novelty.p_values(features=model.features(BATCH)).tolist()
     promises = {name: promise.to_dict() for name, promise in model.promises.items()}
-    sets = {name: model.sets(scores, name).tolist() for name in model.predictors}
     return "", (scores.tolist(), sets, strange, promises)
 
 

@@ -1,4 +1,5 @@
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,14 @@ import shortlist
 from shortlist import ClassTable, Model, Preprocessing
 from shortlist._row_facts import RowFacts
 from shortlist._store.manifest import read_sealed, write_sealed
-from shortlist.model import ModelError, keep_rows, network_by_name
+from shortlist.model import (
+    Choice,
+    ModelError,
+    examine_model,
+    keep_rows,
+    network_by_name,
+    saved as saved_module,
+)
 from shortlist.model.files import read_description, write_calibration, write_description
 from shortlist.models.heads import CosineHead
 from shortlist.models.spec import NetworkSpec, build_network
@@ -696,6 +704,31 @@ def test_calibration_rows_are_saved_with_the_model(tmp_path):
     (tmp_path / "with" / "calibration_rows.safetensors").unlink()
     with pytest.raises(ModelError, match=r"calibration_rows\.safetensors is missing"):
         Model.load(tmp_path / "with")
+
+
+def test_calibration_rows_are_read_when_they_are_first_needed(tmp_path, monkeypatch):
+    rows = keep_rows(*some_rows(), adjusted_map(), SIX)
+    cnn_model(calibration_rows=rows).save(tmp_path / "m")
+    path, checked = tmp_path / "m" / "calibration_rows.safetensors", []
+    check = saved_module.check_file
+    monkeypatch.setattr(saved_module, "check_file", lambda *words: checked.append(words[1]) or check(*words))
+    model = Model.load(tmp_path / "m")
+    assert "network.safetensors" in checked and path.name not in checked
+    model.lists(torch.randn(2, 6), Choice(top=2))
+    assert checked.count(path.name) == 1
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # as long as before
+    damaged = Model.load(tmp_path / "m")
+    for lists in (Choice(top=2), Choice(coverage=0.5)):
+        with pytest.raises(ModelError, match=r"calibration_rows\.safetensors is damaged or was changed"):
+            damaged.lists(torch.randn(2, 6), lists)
+    assert [finding.file for finding in examine_model(tmp_path / "m")] == [path.name]
+    path.write_bytes(whole[:-1])
+    with pytest.raises(ModelError, match=r"calibration_rows\.safetensors is damaged or was changed"):
+        Model.load(tmp_path / "m")
+    path.write_bytes(whole)
+    again = pickle.loads(pickle.dumps(Model.load(tmp_path / "m")))
+    assert torch.equal(again.calibration_rows.log_p, rows.log_p)
 
 
 def test_rows_know_the_priors_of_their_scores():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shortlist import Model, Place
-from shortlist.model import Choice
+from shortlist.model import Choice, ModelError
 from shortlist.predictors import Population
 from shortlist.serve import schemas
 from shortlist.serve.places import read_places
@@ -35,7 +35,7 @@ def population(model: Model, *, place=None, photos=1, organ=None, macro=False) -
     rows = model.calibration_rows
     frequency = None
     if place is not None:
-        frequency = torch.tensor([place.get(id, 0.0) for id in TREES.ids], dtype=torch.float64)
+        frequency = torch.tensor([place.get(id, 0.0) for id in model.classes.ids], dtype=torch.float64)
         frequency /= frequency.sum()
     importance = frequency
     if macro:
@@ -237,6 +237,18 @@ def test_bad_places_are_refused_when_the_server_starts(tmp_path, files_, words):
     with pytest.raises(ValueError, match=re.escape(words)) as error:
         source.open()
     assert "\n" not in str(error.value)
+
+
+def test_damaged_calibration_rows_are_refused_when_the_server_starts(tmp_path):
+    tree_model().save(tmp_path / "model")
+    path = tmp_path / "model" / "calibration_rows.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # as long as before
+    source = ServiceSource(
+        str(tmp_path / "model"), feedback=str(tmp_path / "f"), network="tests.serve.parts:Gray"
+    )
+    with pytest.raises(ModelError, match=r"calibration_rows\.safetensors is damaged or was changed"):
+        source.open()
 
 
 def test_two_files_of_one_name_are_refused_and_hidden_files_are_not_read(tmp_path):

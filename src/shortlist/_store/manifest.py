@@ -122,6 +122,19 @@ def check_file(folder: str | Path, name: str, files: Mapping[str, Any]) -> Path:
     return path
 
 
+def check_size(folder: str | Path, name: str, files: Mapping[str, Any]) -> None:
+    """Require a file that has the size of its record, as a quick first look before :func:`check_file`.
+
+    Raises:
+        ValueError: If it is missing or has another size.
+    """
+    path, record = Path(folder) / name, files.get(name)
+    if not path.is_file():
+        raise ValueError(f"{path} is missing")
+    if not isinstance(record, dict) or path.stat().st_size != record.get("size"):
+        raise ValueError(f"{path} is damaged or was changed")
+
+
 def fault_of(folder: str | Path, name: str, record: Any) -> str | None:
     """Say what is wrong with a file of a manifest; ``None`` if it is as its record says.
 

@@ -19,13 +19,16 @@ def check_parts(
     predictors: Mapping[str, SetPredictor],
     novelty: NoveltyDetector | None,
     spec: NetworkSpec | None,
-    calibration_rows: CalibrationRows | None = None,
+    calibration_rows: Any = None,
 ) -> None:
-    """Require parts that fit each other: of as many classes, calibrated, and of the same kind of scores."""
+    """Require parts that fit each other: of as many classes, calibrated, and of the same kind of scores.
+
+    Calibration rows that are read later are checked then.
+    """
     sizes = {"score_map": score_map.num_classes}
     if spec is not None:
         sizes["spec"] = spec.num_classes
-    if calibration_rows is not None:
+    if isinstance(calibration_rows, CalibrationRows):
         sizes["calibration_rows"] = calibration_rows.num_classes
     check_predictor_names(predictors)
     for name, predictor in predictors.items():
@@ -40,6 +43,13 @@ def check_parts(
         if size != num_classes:
             raise ValueError(f"{name} must be for the table's {num_classes} classes, got {size}")
     _check_activations(score_map, predictors)
+
+
+def check_row_classes(rows: CalibrationRows, num_classes: int) -> None:
+    """Require calibration rows of as many classes."""
+    if rows.num_classes != num_classes:
+        got = f"got {rows.num_classes}"
+        raise ValueError(f"calibration_rows must be for the table's {num_classes} classes, {got}")
 
 
 def _check_activations(score_map: ScoreMap, predictors: Mapping[str, SetPredictor]) -> None:

@@ -30,6 +30,7 @@ from shortlist._store.manifest import (
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
 from shortlist.model.card import card_text
+from shortlist.models import NetworkSpec
 from shortlist.predictors import (
     CalibrationRows,
     NoveltyDetector,
@@ -38,6 +39,7 @@ from shortlist.predictors import (
     save,
     state_path,
 )
+from shortlist.preprocessing import Preprocessing
 from shortlist.scores import ScoreMap
 
 FORMAT = "shortlist model 6"
@@ -236,6 +238,18 @@ def write_calibration(
     for path in [*(folder / "predictors").glob("*"), *folder.glob("novelty.*")]:
         if path.is_file() and path not in kept:
             path.unlink()
+
+
+def description_of(
+    spec: NetworkSpec | None,
+    preprocessing: Preprocessing | None,
+    classifier: str | None,
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what ``model.json`` says of the parts that calibration leaves as they are."""
+    parts = {"network": spec, "preprocessing": preprocessing}
+    plain = {name: None if part is None else part.to_dict() for name, part in parts.items()}
+    return {**plain, "classifier": classifier, "about": about}
 
 
 def write_promises(

@@ -1,6 +1,6 @@
 """The finished model: preprocessing, network, score map, predictors and class table in one object."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+import shortlist.model.checks as checks
 import shortlist.model.files as files
 from shortlist._bounds import check_choice
 from shortlist._checks import check_count, promote
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
-from shortlist.model.checks import all_promises, check_outputs, check_parts, plain_values, unknown_meaning
 from shortlist.model.choice import Choice
 from shortlist.model.files import ModelError
 from shortlist.model.graph import HeadChoice, ModelGraph, example_inputs, export_onnx, known_shape
@@ -50,7 +50,6 @@ class Model:
         classifier: Dotted name of the network's classifier; ``None`` to find it.
         spec: Specification of the network; ``None`` if there is none.
         about: Plain values about the model, such as name, version and date.
-        calibration_rows: Calibration rows, for sets that no predictor makes; ``None`` if none are kept.
 
     Example:
         >>> from shortlist.predictors import TopK
@@ -73,7 +72,7 @@ class Model:
     classifier: str | None
     spec: NetworkSpec | None
     about: dict[str, Any]
-    calibration_rows: CalibrationRows | None = None
+    _rows: CalibrationRows | Callable[[], CalibrationRows | None] | None
 
     @staticmethod
     def from_parts(
@@ -89,7 +88,7 @@ class Model:
         classifier: str | None = None,
         spec: NetworkSpec | None = None,
         about: Mapping[str, Any] | None = None,
-        calibration_rows: CalibrationRows | None = None,
+        calibration_rows: CalibrationRows | Callable[[], CalibrationRows | None] | None = None,
     ) -> "Model":
         """Make a model from its parts.
 
@@ -114,7 +113,7 @@ class Model:
             spec: Specification to build the network again. Without it, :meth:`load` needs the network.
             about: Plain values about the model, for people.
             calibration_rows: Rows of :func:`~shortlist.model.keep_rows`, from which sets of any coverage and
-                any average size are made, for any place.
+                any average size are made, for any place; or what reads them when they are first needed.
 
         Raises:
             ValueError: If the parts do not go together.
@@ -122,11 +121,10 @@ class Model:
         score_map = ScoreMap(len(class_table), contains=None) if score_map is None else score_map
         predictors = dict(predictors or {})
         check_choice("head", head, ("set", "proposal"))
-        check_parts(len(class_table), score_map, predictors, novelty, spec, calibration_rows)
-        check_outputs(network, classifier, len(class_table))
-        told = all_promises(predictors, promises or {})
-        network, about = network.eval(), plain_values(about or {})
-        parts = (network, class_table, preprocessing, score_map, predictors, told, novelty)
+        checks.check_parts(len(class_table), score_map, predictors, novelty, spec, calibration_rows)
+        checks.check_outputs(network, classifier, len(class_table))
+        promises, about = checks.all_promises(predictors, promises or {}), checks.plain_values(about or {})
+        parts = (network.eval(), class_table, preprocessing, score_map, predictors, promises, novelty)
         model = Model(*parts, head, classifier, spec, about, calibration_rows)
         for part in (score_map, *predictors.values(), *([] if novelty is None else [novelty])):
             part.to(model.device)
@@ -144,6 +142,11 @@ class Model:
             if part is not None:
                 part.to(device)
         return self
+
+    @cached_property
+    def calibration_rows(self) -> CalibrationRows | None:
+        """Calibration rows, for sets that no predictor makes; ``None`` if none are kept."""
+        return self._rows() if callable(self._rows) else self._rows
 
     @cached_property
     def _lister(self) -> Lister:
@@ -326,7 +329,8 @@ class Model:
             files.write_network(new, self.network)
             files.write_class_table(new, self.classes)
             parts = (self.head, self.score_map, self.predictors, self.novelty, self.calibration_rows)
-            files.write_calibration(new, *parts, self._description(), self.promises, results)
+            about = files.description_of(self.spec, self.preprocessing, self.classifier, self.about)
+            files.write_calibration(new, *parts, about, self.promises, results)
 
     @staticmethod
     def load(
@@ -346,10 +350,9 @@ class Model:
         folder = files.model_folder(path)
         parts = SavedModel(folder).parts(network)
         try:
-            model = Model.from_parts(**parts)
+            return Model.from_parts(**parts).to(device)
         except ValueError as error:
             raise ModelError(f"{folder} holds parts that do not go together: {error}") from error
-        return model.to(device)
 
     def export_onnx(
         self, path: str | Path, *, predictor: str | None = None, batch: Rows | None = None
@@ -376,17 +379,12 @@ class Model:
         self.scores(batch)  # which says what is wrong with it
         export_onnx(graph, inputs_for(self.network, self.device, batch).contiguous(), path)
 
-    def _description(self) -> dict[str, Any]:
-        parts = {"network": self.spec, "preprocessing": self.preprocessing}
-        plain = {name: None if part is None else part.to_dict() for name, part in parts.items()}
-        return {**plain, "classifier": self.classifier, "about": self.about}
-
     def _running(self, batch: Rows) -> AbstractContextManager[Tensor]:
         return running(self.network, self.device, batch, known_shape(self.spec, self.preprocessing))
 
     def _check_known(self) -> None:
         if self.score_map.now is None:
-            raise unknown_meaning(len(self.classes))
+            raise checks.unknown_meaning(len(self.classes))
 
     def _predictor(self, name: str | None) -> SetPredictor:
         chosen, _ = self.resolve(name)

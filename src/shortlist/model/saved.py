@@ -1,6 +1,6 @@
 """A saved model, read without any code that it names: each file is read and checked once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from shortlist._messages import one_line
 from shortlist._store.json import read_json
-from shortlist._store.manifest import check_file
+from shortlist._store.manifest import check_file, check_size
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
+from shortlist.model.checks import check_row_classes
 from shortlist.model.files import (
     RESULTS,
     ROWS,
@@ -122,7 +123,25 @@ class SavedModel:
         if not path.is_file() and ROWS not in self.manifest:
             return None
         with self._checked(path):
-            return CalibrationRows.from_tensors(load_file(path))
+            rows = CalibrationRows.from_tensors(load_file(path))
+            check_row_classes(rows, len(self.class_table))
+            return rows
+
+    def read_rows(self) -> CalibrationRows | None:
+        """Read the calibration rows, if that was not done before."""
+        return self.calibration_rows
+
+    def _late_rows(self) -> Callable[[], CalibrationRows | None] | None:
+        """Return what reads the rows when they are needed: to hash a large file is half of a first load.
+
+        Its size is looked at here.
+        """
+        path = self.folder / ROWS
+        if not path.is_file() and ROWS not in self.manifest:
+            return None
+        with reading(path):
+            check_size(self.folder, ROWS, self.manifest)
+        return self.read_rows
 
     @cached_property
     def results(self) -> Results | None:
@@ -186,5 +205,5 @@ class SavedModel:
             "classifier": description["classifier"],
             "spec": spec,
             "about": description["about"],
-            "calibration_rows": self.calibration_rows,
+            "calibration_rows": self._late_rows(),
         }

@@ -52,7 +52,8 @@ class ModelSource:
 
 def changed_model(model: Model, **changes: Any) -> Model:
     """Return a model with other parts in place of some of its own; see :meth:`Model.from_parts`."""
-    parts: dict[str, Any] = {field.name: getattr(model, field.name) for field in fields(model)} | changes
+    names = [field.name for field in fields(model) if not field.name.startswith("_")]
+    parts: dict[str, Any] = {name: getattr(model, name) for name in (*names, "calibration_rows")} | changes
     return Model.from_parts(class_table=parts.pop("classes"), **parts)
 
 
