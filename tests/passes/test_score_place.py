@@ -173,6 +173,24 @@ def test_lists_of_something_else_are_refused(world, scored, tmp_path):
     assert code == 2 and "yeti" in err
 
 
+@pytest.mark.errors
+def test_rows_without_classes_and_rows_of_other_classes_are_told_apart(world, tmp_path):
+    folder, _, (inputs, labels, _) = world
+    place = ("--place", folder / "garden.csv")
+    kinds = {
+        "bare": ({}, "must have classes to measure lists by"),
+        "oaks": ({"targets": 0 * labels}, "a class of the place"),
+    }
+    for name, (classes, words) in kinds.items():
+        save_file({"embeddings": inputs, **classes}, tmp_path / f"{name}.safetensors")
+        scored = run(
+            "score", folder / "model", tmp_path / f"{name}.safetensors", "-o", tmp_path / name, *place
+        )
+        assert scored[0] == 0
+        code, _, err = run("evaluate", folder / "model", "--scores", tmp_path / name, *place)
+        assert code == 2 and words in err and len(err.strip().splitlines()) == 1
+
+
 def test_facts_come_back_from_plain_columns():
     facts = RowFacts.of_columns({"observation": ["a", "", "a"], "organ": ["leaf", "", "bark"]})
     found = RowFacts.of_plain(facts.plain() | {"rank": [1, 2, 3]})

@@ -211,7 +211,8 @@ def evaluate_place(folder: str | Path, model: Model, at: PlaceLists) -> Populati
         at: The lists.
 
     Raises:
-        ValueError: If the rows were scored by another model or for other lists, or none is of the place.
+        ValueError: If the rows were scored by another model or for other lists, if no row has a class, or
+            none has a class of the place.
     """
     about = read_scores(folder)
     if about["model"] != model_key(model):
@@ -228,6 +229,10 @@ def evaluate_place(folder: str | Path, model: Model, at: PlaceLists) -> Populati
     objects = None if facts is None else facts.objects
     occurs = (target >= 0) & (weights[target.clamp_min(0)] > 0)
     chosen = photos_of_objects(torch.arange(len(target)) if objects is None else objects, 1, occurs)[:, 0]
+    if not (target >= 0).any():
+        raise ValueError(
+            f"rows of {folder} must have classes to measure lists by, got none: score photos with classes"
+        )
     if not len(chosen):
         raise ValueError(f"rows of {folder} must have a class of the place, got none")
     hit, size, cut_hit, cut_size = (
