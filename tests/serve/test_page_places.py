@@ -112,6 +112,25 @@ def test_every_control_changes_the_list_and_the_promise(view, model):
     assert "The Alps" not in setting.inner_text()
 
 
+def test_the_slider_of_about_so_many_names_changes_the_list_and_the_promise(view, model):
+    """Lists of all classes have 2, 3 or 5 names on average; at a place of four classes, 2 or 3."""
+    upload(view, *map(png, SEEDS))
+    view.locator("#kind-about").check()
+    sentences = set()
+    for place, steps in (("", (2, 3, 5)), ("park", (2, 3))):
+        view.locator("#place").select_option(place)
+        settled(view)
+        assert view.locator("#slider").get_attribute("max") == str(len(steps) - 1)
+        for step in (1, 0, *range(2, len(steps))):
+            view.locator("#slider").fill(str(step))
+            at = {"place": PARK if place else None, "photos": 3}
+            check(view, model, Choice(average=steps[step], at_least=1, at_most=2 * steps[step], **at), 3)
+            said = f"About {steps[step]} names on average, 1 at least and {2 * steps[step]} at most."
+            assert said in view.locator("#setting").inner_text()
+            sentences.add(view.locator("#promise-words").text_content())
+    assert len(sentences) == 5
+
+
 def test_a_list_is_never_empty_and_says_if_it_is_unsure(view, model):
     lowest = ladder(model, Choice())["coverage"][0]["coverage"]
     scores = model.scores(model.prepare(map(picture, range(3000))))  # few lists of these scores are empty
@@ -136,8 +155,12 @@ def test_everybody_can_choose_a_place(browser, address, width, scheme, tmp_path,
     view.goto(address)
     view.locator("#place").select_option("park")
     upload(view, *map(png, SEEDS))
-    settled(view)
-    view.screenshot(path=Path(tmp_path) / f"{scheme}_{width}.png", full_page=True)
-    assert violations(view) == []
-    assert view.evaluate("document.documentElement.scrollWidth") <= width
+    for kind in ("sure", "about"):
+        view.locator(f"#kind-{kind}").check()
+        settled(view)
+        view.locator("#slider").fill("1")
+        settled(view)
+        view.screenshot(path=Path(tmp_path) / f"{kind}_{scheme}_{width}.png", full_page=True)
+        assert violations(view) == []
+        assert view.evaluate("document.documentElement.scrollWidth") <= width
     context.close()
