@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 
 # the peers that the benchmark compares with; without their dependencies, which are here already
 $(BENCH_READY): $(READY)
-	$(INSTALL) --no-deps pytopk difftopk diffsort entmax torchcp
+	$(INSTALL) --no-deps pytopk difftopk diffsort entmax torchcp rapidfuzz
 	touch $@
 
 # the Trainer of Hugging Face for the test of its example, apart: Lightning and others change with what they find

@@ -7,6 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from importlib import import_module
 
 from shortlist.name_search import NameSearch, search_key
 
@@ -84,15 +85,14 @@ def main() -> None:
     report("nine letters, 2 mistakes", lambda: with_mistakes(rng, one()[:9], 2), search.find)
     report("a whole name, 2 mistakes", lambda: with_mistakes(rng, one(), 2), search.find)
     try:
-        from rapidfuzz import process
-        from rapidfuzz.distance import OSA
+        process, distance = import_module("rapidfuzz.process"), import_module("rapidfuzz.distance")
     except ImportError:
         print("rapidfuzz is not installed: no comparison")
         return
     keys = list(map(search_key, names))
 
     def compare_all(text: str) -> object:
-        return process.extract(search_key(text), keys, scorer=OSA.distance, score_cutoff=2, limit=10)
+        return process.extract(search_key(text), keys, scorer=distance.OSA.distance, score_cutoff=2, limit=10)
 
     report("rapidfuzz: a whole name", lambda: with_mistakes(rng, one(), 2), compare_all)
 
