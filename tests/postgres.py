@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -93,13 +93,15 @@ class Postgres:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         frozen = [self.process.pid, *map(int, children)]
         for pid in frozen:
-            os.kill(pid, signal.SIGSTOP)
+            with suppress(ProcessLookupError):  # of a connection that was just closed
+                os.kill(pid, signal.SIGSTOP)
         return frozen
 
     def thaw(self, frozen: list[int]) -> None:
         """Let the processes go on."""
         for pid in frozen:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     def close(self) -> None:
         self.stop()
