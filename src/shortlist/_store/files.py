@@ -89,6 +89,18 @@ def remove_folder(path: str | Path) -> None:
         path.rename(temporary)
 
 
+def link_file(source: str | Path, path: str | Path) -> None:
+    """Give a file a second name, or make a copy where there are no links; its folder is made.
+
+    Files are only ever replaced whole, so that names of the same file do not change each other.
+    """
+    Path(path).parent.mkdir(exist_ok=True)
+    try:
+        os.link(source, path)
+    except OSError:
+        shutil.copyfile(source, path)
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file completely or not at all."""
     with replacing(path) as temporary:

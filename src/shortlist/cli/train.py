@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shortlist.predictors import SetPredictor
+    from shortlist.recipes import Recipe
     from shortlist.runs import Run
 
 
@@ -54,6 +55,14 @@ def train(
     resume: Annotated[
         Path | None, option("Continue the run in this folder instead of starting a new one.")
     ] = None,
+    source: Annotated[
+        Path | None,
+        option(
+            "Begin with what the finished run in this folder has trained, with its recipe: --set may choose "
+            "another selection.metric, one that it kept (selection.keep), and a second_stage.",
+            "--from",
+        ),
+    ] = None,
     devices: Annotated[int | None, option("Number of devices to train on, with one process each.")] = None,
     data: DataPlace = None,
     allow_code: AllowCode = False,
@@ -72,10 +81,16 @@ def train(
         raise ValueError(
             "--resume goes on with the run's own recipe: no recipe, --variant, --set, --devices or --out"
         )
+    if source is not None and (recipe is not None or variant is not None):
+        raise ValueError("--from goes on with the recipe of that run: no recipe and no --variant")
+    if source is not None and out is None:
+        raise ValueError("--from needs --out: the folder of the new run")
     if recipe is None and variant is not None:
         raise ValueError("--variant is of a recipe: name its file too")
     if resume is not None:
         folder, go = resume, partial(resume_run, resume, data=data)
+    elif source is not None and out is not None:
+        folder, go = out, partial(train_run, _further(source, changes, data), out, first_stage=source)
     else:
         default = recipe is None
         chosen = make_recipe(_DEFAULT, changes) if default else load_recipe(recipe, changes, variant=variant)
@@ -93,6 +108,15 @@ def train(
         raise SystemExit(stop.code or 128 + signal.SIGTERM) from None
     if is_first_process():
         _print_results(run, as_json=as_json)
+
+
+def _further(source: Path, changes: list[str], data: Path | None) -> "Recipe":
+    """Return the recipe of a run that begins with the first stage of another: it keeps no further epochs."""
+    from shortlist.recipes import make_recipe, moved
+    from shortlist.runs import Run
+
+    before = moved(Run.open(source).recipe, data)
+    return make_recipe(before.model_dump(), ["selection.keep=[]", *changes])
 
 
 def _silent(*_: object) -> None:

@@ -13,6 +13,7 @@ from .code import check_code as check_code, code_in_recipe as code_in_recipe
 from .content import (
     CALIBRATED_KEYS as CALIBRATED_KEYS,
     differing_keys as differing_keys,
+    first_stage_content as first_stage_content,
     flat_content as flat_content,
     recipe_content as recipe_content,
     recipe_hash as recipe_hash,

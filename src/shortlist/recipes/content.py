@@ -17,7 +17,8 @@ CALIBRATED_KEYS = ("adjust", "predictors", "novelty", "evaluation")
 
 def recipe_content(recipe: Recipe) -> dict[str, Any]:
     """Return the recipe as plain values, without keys that do not change its results."""
-    return recipe.model_dump(mode="json", exclude=set(RUNTIME_KEYS))
+    unimportant: dict[str, Any] = dict.fromkeys(RUNTIME_KEYS, True) | {"selection": {"keep"}}
+    return recipe.model_dump(mode="json", exclude=unimportant)
 
 
 def flat_content(recipe: Recipe) -> dict[str, Any]:
@@ -47,6 +48,21 @@ def training_hash(recipe: Recipe) -> str:
     content = recipe_content(recipe)
     content["data"] = {key: value for key, value in content["data"].items() if key not in PLACE_OPTIONS}
     return _hash({key: value for key, value in content.items() if key not in CALIBRATED_KEYS})
+
+
+def first_stage_content(recipe: Recipe) -> dict[str, Any]:
+    """Return what the first stage of a training depends on, as plain values.
+
+    Recipes that differ only in the metric that chooses the epoch, in a second stage or in what follows from
+    the scores share this stage, unless it may end early.
+    """
+    content = recipe_content(recipe)
+    if recipe.selection.patience is None:
+        del content["selection"]
+    without = {*CALIBRATED_KEYS, "second_stage"}
+    return {key: content[key] for key in content if key not in without} | {
+        "predict_from": recipe.adjust.predict_from  # by this head the epochs are measured
+    }
 
 
 def _hash(content: Mapping[str, Any]) -> str:

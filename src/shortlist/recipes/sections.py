@@ -175,6 +175,9 @@ class SecondStageSection(Section):
     lr: Positive = 0.1
 
 
+SelectionMetric = Annotated[str, Field(pattern=r"^((macro_)?(top[1-9]\d*|average\d+(\.\d+)?)|loss|last)$")]
+
+
 class SelectionSection(Section):
     """The metric that chooses the best epoch, and when to stop waiting for a better one.
 
@@ -183,7 +186,8 @@ class SelectionSection(Section):
     and they do not count as waiting.
     """
 
-    metric: Annotated[str, Field(pattern=r"^((macro_)?(top[1-9]\d*|average\d+(\.\d+)?)|loss|last)$")] = "top1"
+    metric: SelectionMetric = "top1"
+    keep: list[SelectionMetric] = []  # whose best epochs are kept too, for other runs to begin with
     patience: Count | None = None
 
     @model_validator(mode="after")
@@ -191,6 +195,11 @@ class SelectionSection(Section):
         if self.metric == "last" and self.patience is not None:
             raise ValueError(f"patience must be left out where the last epoch is kept, got {self.patience}")
         return self
+
+    @property
+    def metrics(self) -> list[str]:
+        """All metrics by which an epoch is kept, that of the model first."""
+        return list(dict.fromkeys([self.metric, *self.keep]))
 
 
 class AdjustSection(Section):

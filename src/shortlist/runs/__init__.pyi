@@ -2,6 +2,7 @@ from .doctor import damaged_files as damaged_files, examine_run as examine_run
 from .experiments import Experiment as Experiment, group_by_data as group_by_data
 from .features import feature_batches as feature_batches
 from .finished import read_finished as read_finished, why as why
+from .first_stage import first_stage_files as first_stage_files, kept_file as kept_file
 from .folder import RunFolder as RunFolder
 from .groups import (
     Group as Group,

@@ -17,6 +17,7 @@ from torch import Tensor
 from shortlist._row_facts import RowFacts
 from shortlist._store.files import (
     is_temporary,
+    link_file,
     lock_folder,
     remove_folder,
     replacing,
@@ -31,6 +32,7 @@ from shortlist.metrics import Results
 from shortlist.model import write_promises
 from shortlist.promise import Promise
 from shortlist.recipes import Recipe, complete_recipe, save_recipe, training_hash, with_absolute_places
+from shortlist.runs.first_stage import first_stage_files
 from shortlist.runs.run import Run, RunError, facts_file, file_identity, read_info, results_file
 from shortlist.runs.score_writer import ScoreWriter
 from shortlist.scores import ScoreMap
@@ -52,12 +54,13 @@ class RunFolder:
         self._info_file: tuple[int, ...] | None = None  # the file that it was read from or written to
 
     @staticmethod
-    def create(path: str | Path, recipe: Recipe) -> "RunFolder":
+    def create(path: str | Path, recipe: Recipe, first_stage: Run | None = None) -> "RunFolder":
         """Make a new run folder; an existing folder is never used.
 
         It is filled under another name first: a folder of a run is one that can be resumed, whenever the
-        process is killed.
+        process is killed. With a finished run as ``first_stage``, it begins with what that one has trained.
         """
+        begun = {} if first_stage is None else first_stage_files(first_stage, recipe)
         path, recipe = Path(path), with_absolute_places(recipe)
         there = RunError(
             f"{path} exists: choose another --out, continue that run with --resume {path}, or delete it"
@@ -67,7 +70,12 @@ class RunFolder:
         try:
             with replacing_folder(path) as folder:
                 save_recipe(recipe, folder / "recipe.yaml")
-                RunFolder(folder).set_state("started", versions=_versions(), training=training_hash(recipe))
+                for name, file in begun.items():
+                    link_file(file, folder / name)
+                noted: dict[str, Any] = {"versions": _versions(), "training": training_hash(recipe)}
+                if first_stage is not None:
+                    noted["first_stage_from"] = os.path.relpath(first_stage.path, path)
+                RunFolder(folder).set_state("started", **noted)
         except FileExistsError:  # another process has made the folder
             raise there from None
         return RunFolder(path)

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from shortlist._messages import one_line
-from shortlist._store.files import replacing_folder, write_text
+from shortlist._store.files import link_file, replacing_folder, write_text
 from shortlist.metrics import Results, evaluate
 from shortlist.recipes import Recipe, build_data, check_code, code_in_recipe, make_recipe
 from shortlist.runs import (
@@ -156,18 +156,10 @@ def _network_for_folds(task: Task, run: Run, recipe: Recipe) -> nn.Module | None
 def _link(source: Run, folder: Path) -> None:
     """Give a new run the scores and the network of another; the model's manifest comes with its files."""
     for name in ["model/model.json", *source.score_files(), "scores/declared.json"]:
-        _link_file(source.checked(name), folder / name)
+        link_file(source.checked(name), folder / name)
     for name in ("epochs.csv", "model/class_table.json", "model/network.safetensors"):
         if (source.path / name).is_file():
-            _link_file(source.path / name, folder / name)
-
-
-def _link_file(source: Path, dest: Path) -> None:
-    dest.parent.mkdir(exist_ok=True)
-    try:
-        os.link(source, dest)  # files are only ever replaced whole, so that links do not change each other
-    except OSError:
-        shutil.copyfile(source, dest)
+            link_file(source.path / name, folder / name)
 
 
 def _save_posterior(run: RunFolder, recipe: Recipe) -> None:

@@ -63,12 +63,12 @@ class _MovableCheckpoint(ModelCheckpoint):
 
 
 class BestEpoch(_MovableCheckpoint):
-    """A callback that keeps ``best.ckpt``: the validated epoch with the best metric."""
+    """A callback that keeps the validated epoch with the best metric: ``best.ckpt``, or another name."""
 
-    def __init__(self, folder: Path, *, monitor: str, mode: str) -> None:
+    def __init__(self, folder: Path, *, monitor: str, mode: str, name: str = "best") -> None:
         super().__init__(
             folder,
-            "best",
+            name,
             monitor=monitor,
             mode=mode,
             enable_version_counter=False,

@@ -34,6 +34,7 @@ def train(
     progress: Progress | None = None,
     test: bool = True,
     allow_code: bool = False,
+    first_stage: str | Path | None = None,
 ) -> Run:
     """Run a recipe in a new folder.
 
@@ -47,8 +48,12 @@ def train(
         test: Whether to evaluate the test rows; their scores are saved in any case.
         allow_code: Whether to run code that the recipe names (a network or a logger by
             ``package.module:function``); see ``SECURITY.md``. Code that the user's settings trust always may.
+        first_stage: Folder of a finished run whose first stage is taken over: its recipe differs only in the
+            metric that chooses the epoch (one of which it has kept the best epoch: ``selection.keep``), in
+            the second stage, and in what follows from the scores. The numbers are those of a training anew.
     """
     check_code(recipe, allow_code=allow_code)
+    source = None if first_stage is None else Run.open(first_stage)
     with connected(recipe):
         if not is_first_process():
             return _follow(RunFolder(folder), recipe, progress)
@@ -56,7 +61,7 @@ def train(
             return _proceed(RunFolder(folder), begun.recipe, progress, test)
         if Path(folder).exists():
             _check_data(recipe, folder, progress)
-        run = RunFolder.create(folder, recipe)
+        run = RunFolder.create(folder, recipe, source)
         try:
             return _proceed(run, recipe, progress, test)
         except Exception:
@@ -144,7 +149,8 @@ def _proceed(run: RunFolder, recipe: Recipe, progress: Progress | None, test: bo
 
 def _fit(run: RunFolder, recipe: Recipe, parts: Parts, progress: Progress | None) -> None:
     """Train the network to the end of its last stage."""
-    run_stage(first_stage(recipe), run, recipe, SetClassifier(recipe, parts), parts.data, progress)
+    if "first_stage_from" not in run.info:  # else its epochs are there
+        run_stage(first_stage(recipe), run, recipe, SetClassifier(recipe, parts), parts.data, progress)
     if recipe.second_stage is not None:
         _second_stage(run, recipe, parts.data, progress)
 

@@ -30,17 +30,19 @@ class SetClassifier(pl.LightningModule):
         class_counts = data.class_table.class_counts
         self.steps_per_epoch = max(1, len(training_rows(data.train)) // recipe.batch_size)
         self.register_buffer("class_counts", class_counts, persistent=False)
-        metric = recipe.selection.metric
-        chosen = re.search(r"(top|average)([\d.]+)", metric)
-        if chosen is not None and not 0 < float(chosen[2]) <= len(class_counts):
-            raise ValueError(
-                f"selection.metric must be for at most {len(class_counts)} classes, got {metric}"
-            )
-        numbers = sorted({int(k) for k in re.findall(r"top(\d+)", metric)} | {1, 5})
+        metrics = recipe.selection.metrics
+        for key, metric in zip(("metric", *["keep"] * len(metrics)), metrics, strict=False):
+            chosen = re.search(r"(top|average)([\d.]+)", metric)
+            if chosen is not None and not 0 < float(chosen[2]) <= len(class_counts):
+                raise ValueError(
+                    f"selection.{key} must be for at most {len(class_counts)} classes, got {metric}"
+                )
+        asked = " ".join(metrics)
+        numbers = sorted({int(k) for k in re.findall(r"top(\d+)", asked)} | {1, 5})
         self.topk = TopKAccuracy(
             num_classes=len(class_counts), k=[k for k in numbers if k <= len(class_counts)]
         )
-        sizes = {name: float(name[7:]) for name in re.findall(r"average[\d.]+", metric)}
+        sizes = {name: float(name[7:]) for name in re.findall(r"average[\d.]+", asked)}
         self._average = AverageKAccuracy(sizes, num_classes=len(class_counts), max_rows=max(1, len(data.val)))
         self._reweighting = None
         if recipe.reweighting is not None:

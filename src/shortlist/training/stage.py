@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -16,7 +17,7 @@ from shortlist._named_code import find_code
 from shortlist._progress import Progress
 from shortlist.datasets import Splits, evaluation_loader, training_loader, training_rows
 from shortlist.recipes import Recipe
-from shortlist.runs import RunFolder, read_checkpoint, watched_metric
+from shortlist.runs import RunFolder, kept_file, read_checkpoint, watched_metric
 from shortlist.training.callbacks import (
     BestEpoch,
     EpochMetrics,
@@ -116,13 +117,24 @@ def _callbacks(stage: Stage, run: RunFolder, recipe: Recipe, progress: Progress 
         ValidationEpochs(recipe.validate_every),
         EpochMetrics(run.path / stage.epochs_file),
         BestEpoch(checkpoints, monitor=monitor, mode=mode),
-        LastEpoch(checkpoints),  # after the best one: what was best is in it
+        *_further_epochs(stage, checkpoints, recipe),
+        LastEpoch(checkpoints),  # after the best ones: what was best is in it
     ]
     if recipe.selection.patience is not None:
         callbacks.append(Patience(recipe.selection.patience, monitor=monitor, mode=mode))
     if progress is None:
         return [*callbacks, TQDMProgressBar()]
     return [*callbacks, EpochProgress(stage.title, progress)]
+
+
+def _further_epochs(stage: Stage, checkpoints: Path, recipe: Recipe) -> Iterator[BestEpoch]:
+    """Make what keeps the best epochs of further metrics; a second stage begins with that of its own."""
+    for metric in [] if stage is SECOND_STAGE else recipe.selection.metrics[1:]:
+        if metric != "last":  # which is kept in any case
+            monitor, mode = watched_metric(metric)
+            yield BestEpoch(
+                checkpoints, monitor=monitor, mode=mode, name=kept_file(metric).removesuffix(".ckpt")
+            )
 
 
 def _trainer(
