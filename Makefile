@@ -12,7 +12,7 @@ TRAINER_READY := $(VENV)/.trainer-ready
 # each of which takes a half of the tests in their order, so that what a file builds is built once
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-.PHONY: demo test check lint types docs slow wheel shapes bench clean
+.PHONY: demo test check lint types docs slow wheel release shapes bench clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,15 @@ slow: $(READY) $(TRAINER_READY)  ## the long tests
 
 wheel: $(READY)  ## the wheel, built, installed and tried in another place
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py
+
+release: $(READY)  ## dist/: the package, checked, installed with its dependencies in a clean environment and tried
+	rm -rf dist build/release
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		"$$(echo dist/*.whl)[train,report,serve]"
+	cd build/release && bin/shortlist --version && bin/shortlist demo --out demo
 
 # a whole number may stand where a float is annotated (PEP 484), which beartype allows only if told so
 BEARTYPE := beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
@@ -84,4 +93,4 @@ bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
 	$(BIN)/python benchmarks/large_runs.py --rows 5000 --classes 5000
 
 clean:
-	rm -rf $(VENV) site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site build dist .pytest_cache .ruff_cache .hypothesis

@@ -53,6 +53,14 @@ def serve(
         list[str] | None,
         option("Name by which the server may be called. May be given several times.", metavar="NAME"),
     ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        option(
+            "Address or network of a proxy that tells the address of its client (X-Forwarded-For). May be "
+            "given several times. Nobody else is believed.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
     feedback: Annotated[
         str,
         option(
@@ -167,9 +175,13 @@ def serve(
     source = ServiceSource(**paths, **parts)  # type: ignore[arg-type]
     where: dict[str, Any] = {"host": host, "port": port, "origins": cors or (), "hosts": allow_host or ()}
     if engine == "ray":
+        if proxy:
+            raise ValueError("--proxy is for --engine local: Ray's own proxy is before the replicas")
         _serve_on_ray(source, where | {"replicas": replicas, "address": address})
     else:
-        _serve_here(source, processes, where | {"log_level": "warning" if quiet else "info"})
+        _serve_here(
+            source, processes, where | {"proxies": proxy or (), "log_level": "warning" if quiet else "info"}
+        )
 
 
 def _serve_here(source: "ServiceSource", processes: int, where: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_network
 from socket import socket
 from typing import Any
 
@@ -38,6 +39,7 @@ def serve(
     port: int = 8000,
     origins: Sequence[str] = (),
     hosts: Sequence[str] = (),
+    proxies: Sequence[str] = (),
     log_level: str = "info",
     sockets: Sequence[socket] = (),
     started: Callable[[], None] = lambda: None,
@@ -51,10 +53,16 @@ def serve(
         origins: Origins of other pages that may use the server (CORS).
         hosts: Names by which the server may be called besides its address. At an address of this machine
             alone, others are refused; elsewhere any name will do if none is given.
+        proxies: Addresses or networks of proxies that tell the client's address (``X-Forwarded-For``).
+            Nobody else is believed.
         log_level: Level of the log, which has one line for each request.
         sockets: Bound sockets to listen at, in place of the address.
         started: Function that is called when the server listens.
+
+    Raises:
+        ValueError: If a proxy is no address and no network.
     """
+    check_proxies(proxies)
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the bound on pixels is ours
     logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT)
     names = names_of_server(host, hosts)
@@ -67,7 +75,7 @@ def serve(
         app = Following(follow.version, lambda: served(follow.make()), close=follow.close)
     else:
         app = served(service).app
-    config = make_config(app, host=host, port=port, log_level=log_level)
+    config = make_config(app, proxies=proxies, host=host, port=port, log_level=log_level)
     gc.collect()
     gc.freeze()  # what is there now stays: to look through it again and again took a quarter of the time
     with suppress(KeyboardInterrupt):  # uvicorn raises it again when all is done
@@ -87,15 +95,33 @@ class _Server(uvicorn.Server):
         self._tell()
 
 
-def make_config(app: Any, **where: Any) -> uvicorn.Config:
-    """Return how the web server is to run: its bounds, and what it must not tell."""
+def check_proxies(proxies: Sequence[str]) -> None:
+    """Refuse proxies that are no addresses, such as ``*``: anybody could then choose his own address.
+
+    Raises:
+        ValueError: With the first one that is no address and no network.
+    """
+    for proxy in proxies:
+        try:
+            network = ip_network(proxy)
+        except ValueError:
+            raise ValueError(
+                f"proxies must be addresses or networks such as 172.16.0.0/12, got {proxy!r}"
+            ) from None
+        if network.prefixlen == 0:
+            raise ValueError(f"proxies must not be all addresses, got {proxy!r}: name those of your proxy")
+
+
+def make_config(app: Any, *, proxies: Sequence[str] = (), **where: Any) -> uvicorn.Config:
+    """Return how the web server is to run: its bounds, whom it believes, and what it must not tell."""
     return uvicorn.Config(
         app,
         **where,
         access_log=False,  # it would show keys in addresses
         log_config=None,
         server_header=False,
-        proxy_headers=False,  # anybody could choose an address for the limit of rate
+        proxy_headers=bool(proxies),  # of anybody else: he could choose an address for the limit of rate
+        forwarded_allow_ips=list(proxies),
         http=connection_class(),
         ws="none",
         limit_concurrency=CONNECTIONS,
