@@ -37,6 +37,7 @@ ROOMS = (
         "feedback",
         "releases",
         "serve",
+        "app",
         "training",
         "compare",
         "suites",

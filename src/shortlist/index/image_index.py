@@ -189,12 +189,25 @@ class ImageIndex:
             KeyError: If there is no such image.
             ImageIndexError: If it is damaged.
         """
+        segment, slot, place = self._find(image_id)
+        return segment.thumbnail(slot, place)
+
+    def vector(self, image_id: str) -> np.ndarray:
+        """Return the features of an image (d,), float16 of length 1.
+
+        Raises:
+            KeyError: If there is no such image.
+            ImageIndexError: If it is damaged.
+        """
+        segment, slot, place = self._find(image_id)
+        return segment.vectors(slot)[place].numpy()
+
+    def _find(self, image_id: str) -> tuple[Segment, int, int]:
         parsed = parse_id(image_id)
         place_of_image = None if parsed is None else self._contents.find(*parsed)
         if place_of_image is None:
             raise KeyError(image_id)
-        segment, slot, place = place_of_image
-        return segment.thumbnail(slot, place)
+        return place_of_image
 
     def verify(self) -> list[str]:
         """Check every file against the manifest, and return the names of those that are not as it says.

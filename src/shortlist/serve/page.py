@@ -1,6 +1,7 @@
 """The page: routes ``/`` and ``/static/...``. Its files are read once, when the server starts."""
 
 import hashlib
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -23,8 +24,8 @@ _RELATED_IMAGES = 6
 def page_routes(service: Service) -> APIRouter:
     """Return the routes of the page."""
     routes = APIRouter(include_in_schema=False)
-    pages = {language: _page(service, language) for language in LANGUAGES}
-    static = _static_files()
+    pages = {language: page_text(service, language) for language in LANGUAGES}
+    static = static_files()
     tags = {name: f'"{hashlib.sha256(content).hexdigest()[:16]}"' for name, (content, _) in static.items()}
 
     @routes.get("/")
@@ -45,13 +46,19 @@ def page_routes(service: Service) -> APIRouter:
     return routes
 
 
-def _page(service: Service, language: str) -> str:
-    """Fill the template with what is known of the model, in a language; all else comes over the API."""
+def page_text(service: Service, language: str, app: Mapping[str, Any] | None = None) -> str:
+    """Fill the template with what is known of the model, in a language; all else comes over the API.
+
+    Args:
+        service: What answers, or would answer if there were a server.
+        language: Language of the page.
+        app: For an app without a server: its ``policy`` of security, more ``facts``, and its ``version``.
+    """
     with speaking(language):
-        return _filled(service, language)
+        return _filled(service, language, app)
 
 
-def _filled(service: Service, language: str) -> str:
+def _filled(service: Service, language: str, app: Mapping[str, Any] | None) -> str:
     words, card = strings()["page"], service.card
     facts: dict[str, Any] = {
         "words": words,
@@ -66,6 +73,7 @@ def _filled(service: Service, language: str) -> str:
         "index": service.index is not None,
         "max_images": MAX_IMAGES,
         "related_images": _RELATED_IMAGES,
+        **({} if app is None else app["facts"]),
     }
     templates = Environment(
         loader=PackageLoader("shortlist.serve"),
@@ -80,7 +88,8 @@ def _filled(service: Service, language: str) -> str:
         language=language,
         languages=_languages(),
         name=card["name"],
-        version=card["version"],
+        version=facts["version"],
+        **_app_parts(app),
         classes=as_count(card["classes"]),
         examples=None if card["training_examples"] is None else as_count(card["training_examples"]),
         needs_key=service.keys.needed,
@@ -90,6 +99,13 @@ def _filled(service: Service, language: str) -> str:
         groups=card["choices"]["groups"],
         macro=card["choices"]["macro"],
     )
+
+
+def _app_parts(app: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return where the files of the page are, and what only the page of an app has."""
+    if app is None:
+        return {"static": "/static/", "app": None}
+    return {"static": "", "app": {**app, "says": strings()["app"]}}
 
 
 def _languages() -> dict[str, str]:
@@ -114,7 +130,7 @@ def _is_drawing(service: Service) -> bool:
     return rule is not None and rule.color == "L" and max(rule.height, rule.width) <= 64
 
 
-def _static_files() -> dict[str, tuple[bytes, str]]:
+def static_files() -> dict[str, tuple[bytes, str]]:
     """Read the files that the page loads, with their kinds."""
     found = {}
     for entry in files("shortlist.serve").joinpath("static").iterdir():

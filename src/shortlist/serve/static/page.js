@@ -3,6 +3,7 @@
 import { listControl } from "./control.js";
 import { drawable } from "./draw.js";
 import { auditWords, isIn, isOne, nodesWords, percent, say, sharedParent } from "./list.js";
+import { send } from "./send.js";
 
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const words = facts.words;
@@ -38,7 +39,7 @@ async function fetched(path, options = {}) {
   if (token) headers["X-Person-Token"] = token;
   let response;
   try {
-    response = await fetch(path, { ...options, headers });
+    response = await send(path, { ...options, headers });
   } catch {
     throw new Error(words.offline);
   }
@@ -360,7 +361,7 @@ async function showAudit() {
 
 /** Say everything in another language: the texts of the page, which the server has, and what depends on them. */
 async function speak(code) {
-  const response = await fetch(`/?lang=${encodeURIComponent(code)}`).catch(() => null);
+  const response = await send(`/?lang=${encodeURIComponent(code)}`).catch(() => null);
   if (!response?.ok) return;
   const other = new DOMParser().parseFromString(await response.text(), "text/html");
   const { words: said, ladder, places } = JSON.parse(other.getElementById("facts").textContent);

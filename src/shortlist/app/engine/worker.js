@@ -1,0 +1,98 @@
+// The worker of an app: it loads the model, looks at photos, and answers requests as a server would.
+
+import * as ort from "../runtime/ort.wasm.min.mjs";
+import { Desk, Refusal } from "./desk.js";
+import { Known } from "./known.js";
+
+const PIXELS = 50_000_000; // of a photo, as for a server
+const at = (name) => new URL(`../${name}`, import.meta.url).href;
+
+async function bytes(name) {
+  const response = await fetch(at(name));
+  if (!response.ok) throw new Error(`${name}: HTTP ${response.status}`);
+  return response.arrayBuffer();
+}
+
+const json = async (name) => JSON.parse(new TextDecoder().decode(await bytes(name)));
+
+ort.env.wasm.numThreads = 1;
+ort.env.wasm.wasmPaths = { mjs: at("runtime/ort-wasm-simd-threaded.mjs"), wasm: at("runtime/ort-wasm-simd-threaded.wasm") };
+
+const ready = start();
+ready.catch(() => {}); // each request says it
+
+async function start() {
+  const session = bytes("model/model.onnx").then((model) => ort.InferenceSession.create(model));
+  const [lists, app, words] = await Promise.all(["model/lists.json", "app.json", "words.json"].map(json));
+  const rows = lists.rows && (await bytes(`model/${lists.rows.file}`));
+  const known = app.known && new Known(await json("known.json"), await bytes("known.bin"));
+  const network = await session;
+  return new Desk({ lists, app, words, rows, known }, (photos) => looked(photos, network, lists));
+}
+
+/** What the network gives of each photo; one photo, sent twice, tells no more. */
+async function looked(photos, network, lists) {
+  const outputs = new Map();
+  for (const photo of photos) {
+    const content = await photo.arrayBuffer(), sha256 = await digest(content);
+    const key = sha256 ?? outputs.size;
+    if (!outputs.has(key)) outputs.set(key, { sha256, ...(await oneLook(photo, network, lists)) });
+  }
+  return [...outputs.values()];
+}
+
+/** The SHA-256 of a photo in hexadecimal digits; null where the page is not from a safe address. */
+async function digest(content) {
+  if (!crypto.subtle) return null;
+  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
+  return Array.from(hash, (one) => one.toString(16).padStart(2, "0")).join("");
+}
+
+async function oneLook(photo, network, lists) {
+  const picture = await decoded(photo);
+  const given = await network.run({ [lists.input.name]: picture }), data = (name) => given[name]?.data;
+  const scores = data("scores");
+  // as for a server: of an unusable photo there is no list
+  if (!scores.every((score) => score < Infinity) || !scores.some((score) => score > -Infinity)) {
+    throw new Refusal(422, "bad_scores", "The network must give numbers for each photo, got others.");
+  }
+  const sets = new Map(lists.predictors.filter(({ output }) => output).map(({ name, output }) => [name, data(output)]));
+  const output = { scores, sets, features: data("features") };
+  return given.novel ? { ...output, novel: Boolean(data("novel")[0]), pValue: data("novelty_p")?.[0] ?? null } : output;
+}
+
+/** A photo as the model takes it: RGB, upright, without a color profile. */
+async function decoded(photo) {
+  const options = { imageOrientation: "from-image", premultiplyAlpha: "none", colorSpaceConversion: "none" };
+  const bitmap = await createImageBitmap(photo, options).catch(() => {
+    throw new Refusal(415, "not_an_image", "This is not an image in JPEG, PNG or WebP format.");
+  });
+  const { width, height } = bitmap;
+  if (width * height > PIXELS) throw new Refusal(413, "too_many_pixels", `An image has more than ${PIXELS} pixels.`);
+  const context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+  context.drawImage(bitmap, 0, 0);
+  bitmap.close();
+  const { data } = context.getImageData(0, 0, width, height);
+  const rgb = new Uint8Array(3 * width * height);
+  for (let from = 0, to = 0; from < data.length; from += 4) {
+    rgb[to++] = data[from];
+    rgb[to++] = data[from + 1];
+    rgb[to++] = data[from + 2];
+  }
+  return new ort.Tensor("uint8", rgb, [height, width, 3]);
+}
+
+let last = Promise.resolve(); // one request at a time: the network is busy with it
+
+addEventListener("message", ({ data: { number, path, language, photos } }) => {
+  last = last.then(async () => {
+    try {
+      const start = performance.now(), content = await (await ready).answer(path, { language, photos });
+      if (path.startsWith("/v1/identify")) content.seconds = Math.round(performance.now() - start) / 1000;
+      postMessage({ number, status: 200, content });
+    } catch (error) {
+      const { status = 500, code = "internal", message } = error;
+      postMessage({ number, status, content: { error: { code, message } } });
+    }
+  });
+});

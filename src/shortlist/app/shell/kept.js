@@ -1,0 +1,132 @@
+// People's answers, which the browser keeps until they are sent to a server or saved as a file.
+
+const at = (id) => document.getElementById(id);
+const word = (name) => at(`app-word-${name}`).textContent;
+const facts = JSON.parse(at("facts").textContent);
+const place = new URL("./", import.meta.url).pathname; // another app of this address has its own answers
+const MOST = 20_000; // bytes of a message that are shown
+
+const database = new Promise((done, failed) => {
+  const opening = indexedDB.open(`shortlist ${place}`, 1);
+  opening.onupgradeneeded = () => opening.result.createObjectStore("answers", { keyPath: "id" });
+  opening.onsuccess = () => done(opening.result);
+  opening.onerror = () => failed(opening.error);
+});
+database.catch(() => {}); // each use says it
+
+async function inStore(mode, use) {
+  const transaction = (await database).transaction("answers", mode, { durability: "strict" });
+  const request = use(transaction.objectStore("answers"));
+  return new Promise((done, failed) => {
+    transaction.oncomplete = () => done(request.result);
+    transaction.onerror = transaction.onabort = () => failed(transaction.error);
+  });
+}
+
+const kept = () => inStore("readonly", (store) => store.getAll());
+
+/** Keep an answer of a form as the page sends it; the same is kept once. */
+export async function keep(form) {
+  try {
+    const { receipt, ...event } = JSON.parse(await form.get("event").text());
+    const listed = JSON.parse(receipt);
+    if (listed.images.some((image) => !image)) throw new Error(word("unsafe"));
+    const photos = await Promise.all(form.getAll("images").map((photo) => photo.arrayBuffer()));
+    const answer = { ...event, listed, photos, time: new Date().toISOString(), sent: null };
+    const isThere = (await kept()).some(({ id }) => id === event.id);
+    if (!isThere) await inStore("readwrite", (store) => store.add(answer));
+    navigator.storage?.persist?.();
+    show();
+    return new Response(JSON.stringify({ kept: true, new: !isThere }), { status: 201 });
+  } catch (error) {
+    return new Response(JSON.stringify({ error: { code: "not_kept", message: error.message } }), { status: 507 });
+  }
+}
+
+// What is done with them
+
+const fill = (sentence, values) => sentence.replace(/\{(\w+)\}/g, (all, name) => (Object.hasOwn(values, name) ? values[name] : all));
+const say = (name, values = {}) => { at("app-status").textContent = fill(word(name), values); };
+
+async function show() {
+  const answers = await kept().catch(() => []);
+  const waiting = answers.filter(({ sent }) => !sent).length;
+  at("app-count").textContent = fill(word("count"), { count: answers.length, waiting });
+  for (const id of ["app-save", "app-forget"]) at(id).disabled = !answers.length;
+  at("app-send").disabled = !waiting;
+}
+
+const remembered = (name) => {
+  try {
+    return localStorage.getItem(name);
+  } catch {
+    return null;
+  }
+};
+
+const bodyOf = ({ photos, time, sent, ...event }) => event;
+
+/** Send what was not sent yet; each has a name by which the server records it once. */
+async function sendAll() {
+  const server = at("app-server").value.trim().replace(/\/+$/, "");
+  if (!server || !at("app-server").reportValidity()) return at("app-server").focus();
+  if (!at("app-server").readOnly) localStorage.setItem("shortlist-server", server);
+  const token = remembered("shortlist-token"), headers = token ? { "X-Person-Token": token } : {};
+  let sent = 0;
+  say("sending");
+  for (const answer of (await kept()).filter((one) => !one.sent)) {
+    const form = new FormData();
+    form.append("event", new Blob([JSON.stringify(bodyOf(answer))], { type: "application/json" }));
+    answer.photos.forEach((photo, index) => form.append("images", new Blob([photo]), `photo-${index + 1}`));
+    const why = await sendOne(`${server}/v1/feedback`, form, headers);
+    if (why) return say("failed", { sent, why });
+    await inStore("readwrite", (store) => store.put({ ...answer, sent: new Date().toISOString() }));
+    sent += 1;
+    await show();
+  }
+  say("sent", { sent });
+}
+
+/** Send a form, and return why it was not taken; nothing if it was. */
+async function sendOne(address, form, headers) {
+  try {
+    const response = await fetch(address, { method: "POST", body: form, headers });
+    if (response.ok) return null;
+    const content = await response.json().catch(() => null);
+    return String(content?.error?.message || `HTTP ${response.status}`).slice(0, MOST);
+  } catch {
+    return word("unreachable");
+  }
+}
+
+const base64 = (buffer) => {
+  let text = "";
+  const all = new Uint8Array(buffer);
+  for (let start = 0; start < all.length; start += 32768) text += String.fromCharCode(...all.subarray(start, start + 32768));
+  return btoa(text);
+};
+
+/** Save all as a file, which "shortlist feedback import" takes. */
+async function save() {
+  const answers = (await kept()).map((answer) => ({ ...bodyOf(answer), time: answer.time, photos: answer.photos.map(base64) }));
+  const text = JSON.stringify({ format: "shortlist answers 1", answers });
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  link.download = "answers.json";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+async function forget() {
+  if (!confirm(word("confirm"))) return;
+  await inStore("readwrite", (store) => store.clear());
+  say("forgotten");
+  show();
+}
+
+at("app-server").value = facts.server || remembered("shortlist-server") || "";
+at("app-send").addEventListener("click", () => sendAll().catch((error) => say("failed", { sent: 0, why: error.message })));
+at("app-save").addEventListener("click", save);
+at("app-forget").addEventListener("click", forget);
+new MutationObserver(show).observe(document.documentElement, { attributeFilter: ["lang"] });
+show();
