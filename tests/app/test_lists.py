@@ -1,4 +1,4 @@
-"""The lists of the engine in JavaScript are those of ``Model.lists``, with the same promise in the same words.
+"""The lists of the engine in JavaScript are those of ``Model.lists``, with the same promise in its words.
 
 Only classes at a threshold may differ: one digit of half precision, which two ways to compute a logarithm can
 round otherwise, decides whether they are in.
