@@ -11,7 +11,18 @@ SOURCE = Path(__file__).parents[1] / "src" / "shortlist"
 # the ground floor: small modules that every room may use, private ones too
 GROUND = (
     *("_beta", "_bounds", "_checks", "_components", "_languages", "_messages", "_named_code"),
-    *("_names", "_precision", "_progress", "_recent", "_row_facts", "_spoken", "_store", "_tables", "_text"),
+    *(
+        "_names",
+        "_precision",
+        "_progress",
+        "_recent",
+        "_row_facts",
+        "_sheets",
+        "_spoken",
+        "_store",
+        "_tables",
+        "_text",
+    ),
     *("checklist", "class_table", "coverage_law", "name_search", "palette", "place", "preprocessing"),
     *("priors", "promise", "sentences", "taxonomy"),
 )

@@ -97,7 +97,7 @@ def test_the_wheel_has_all_files_of_the_package(wheel):
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert (
-        "shortlist/serve/templates/page.html" in there and "shortlist/papers/tables/menon2021.yaml" in there
+        "shortlist/serve/templates/page.html" in there and "shortlist/papers/layouts/thesis_4.5.yaml" in there
     )
     assert there <= packed
     assert not [name for name in packed if name.startswith(("tests/", "docs/"))]
@@ -129,5 +129,6 @@ def test_the_wheel_works_in_another_place(wheel, tmp_path):
     run(command, "report", "run", "-o", "report.html")
     assert "<html" in (elsewhere / "report.html").read_text()
     assert "papers:garcin2022_noise" in run(command, "papers")
+    assert "73.2 ± 0.5" in run(command, "papers", "table", "thesis:4.5", "--latex").replace("$\\pm$", "±")
     run(command, "papers", "figure", "splitter_network")
     run(python, "-c", SMOKE)

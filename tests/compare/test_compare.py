@@ -10,9 +10,10 @@ import pytest
 import torch
 from scipy import stats
 
+from shortlist._sheets import to_latex, to_markdown
 from shortlist.class_table import ClassTable
 from shortlist.compare import tables as compare_tables
-from shortlist.compare.comparison import Comparison, compare_runs
+from shortlist.compare.comparison import Comparison, compare_each, compare_runs
 from shortlist.compare.same_rows import on_same_rows
 from shortlist.compare.significance import (
     Pair,
@@ -22,6 +23,7 @@ from shortlist.compare.significance import (
     paired_bootstrap_tests,
     paired_t_test,
 )
+from shortlist.compare.tables import comparison_sheet
 from shortlist.metrics import Estimate, Results, aggregate, evaluate
 from shortlist.metrics.names import format_metric, larger_is_better
 from shortlist.recipes.recipe import make_recipe
@@ -31,6 +33,7 @@ from shortlist.runs.groups import find_runs
 from shortlist.runs.run import Run
 from shortlist.runs.scoring import evaluate_run
 from tests.commands import invoke, output_of
+from tests.latex import check_latex
 from tests.run_factory import save_scores, scored_run, seal
 
 ROWS, CLASSES = 400, 6
@@ -219,14 +222,13 @@ def test_differences_to_a_baseline_are_scipys(runs, tmp_path):
             assert one.significant == (p_values[name] < 0.05)
     shown = found.differences["top1.micro"]["better"]
     text = f"{100 * shown.value:+.1f} ± {100 * shown.half_width:.1f}"
-    markdown = compare_tables.to_markdown(found)
-    assert "| method - plain | top1.micro (%) | sets.two.coverage.micro (%) |" in markdown
-    assert f"| better | **{text}** |" in markdown
+    markdown = to_markdown(comparison_sheet(found))
+    assert f"| better - plain |  | **{text}** |" in markdown
     assert (
         "differences to plain: mean of pairs, bold if p < 0.05 after Holm's correction for the 2" in markdown
     )
-    assert f"better - plain & & $\\mathbf{{{text.replace('±', chr(92) + 'pm')}}}$" in compare_tables.to_latex(
-        found
+    assert f"better - plain & & $\\mathbf{{{text.replace('±', chr(92) + 'pm')}}}$" in to_latex(
+        comparison_sheet(found, words=True)
     ).replace("&  &", "& &")
     assert compare_tables.to_json(found)["differences"]["top1.micro"]["better"]["p_value"] == shown.p_value
 
@@ -271,7 +273,7 @@ def test_close_runs_are_not_bold(runs, tmp_path):
     letter_run(tmp_path / "near", seed=0, skill=1.001, overrides=("name=near", "epochs=3"))
     found = compare_runs([tmp_path / "near", runs / "plain-0"], ["top1.micro"])
     assert not found.best["top1.micro"].significant
-    assert "**" not in compare_tables.to_markdown(found)
+    assert "**" not in to_markdown(comparison_sheet(found))
 
 
 def test_rows_level_with_the_best_share_its_place(runs, tmp_path):
@@ -282,7 +284,7 @@ def test_rows_level_with_the_best_share_its_place(runs, tmp_path):
     assert (best.row, best.level, best.second, best.significant) == ("better", ("hot",), "plain", True)
     assert best.test == f"McNemar's test over {ROWS} test rows"
     assert found.best["nll"].level == ()
-    lines = compare_tables.to_markdown(found).splitlines()
+    lines = to_markdown(comparison_sheet(found)).splitlines()
     assert [line.split(" | ")[2].startswith("**") for line in lines[2:5]] == [False, True, True]
     assert any(line.startswith("- top1.micro: better, hot before plain, p = ") for line in lines)
     alone = compare_runs([runs / "better-0", tmp_path / "hot"], ["top1.micro"]).best["top1.micro"]
@@ -370,7 +372,7 @@ def test_infinite_metrics_are_not_tested(runs, tmp_path, count):
     assert found.best["nll"].test.startswith("no test: not a")
     assert found.differences["nll"]["better"].value is None
     assert found.best["top1.micro"].significant
-    assert "| better | - | **" in compare_tables.to_markdown(found)
+    assert "| better - plain |  | - | **" in to_markdown(comparison_sheet(found))
 
 
 def test_a_copy_of_a_run_is_no_other_seed(runs, tmp_path):
@@ -412,7 +414,7 @@ def test_groups_without_test_rows_have_no_difference(runs, tmp_path, baseline):
     if baseline is not None:
         assert found.differences["top1.few"]["better"].value is None
         assert found.differences["top1.few"]["better"].test == "no test: no test rows of these classes"
-        assert "nan" not in compare_tables.to_markdown(found)
+        assert "nan" not in to_markdown(comparison_sheet(found))
 
 
 def test_groups_of_other_classes_are_not_compared(runs, tmp_path):
@@ -463,7 +465,7 @@ def test_any_damage_is_reported_and_not_fatal(runs, tmp_path, file, content):
     found = compare_runs([runs / "plain-0", tmp_path / "bad"], ["top1.micro", "sets.two.coverage.micro"])
     assert str(tmp_path / "bad") in found.left_out[str(tmp_path / "bad")]
     assert [row.label for row in found.rows] == ["plain"]
-    assert "**" not in compare_tables.to_markdown(found)
+    assert "**" not in to_markdown(comparison_sheet(found))
 
 
 def test_few_seeds_are_compared_where_both_have_them(tmp_path):
@@ -551,7 +553,7 @@ def test_nothing_left_to_compare(tmp_path, runs):
         compare_runs([runs], ["top7.micro"])
     assert len(str(no.value)) < 400  # and not all names
     result = invoke("compare", runs, "--json", "--latex")
-    assert "only one of --markdown, --latex, --csv and --json" in str(result.exception)
+    assert "only one of --markdown, --latex, --csv, --html and --json" in str(result.exception)
 
 
 def test_runs_on_several_splits_of_a_data_set_are_averaged(tmp_path):
@@ -582,6 +584,41 @@ def test_runs_on_several_splits_of_a_data_set_are_averaged(tmp_path):
     assert two.best["top1.micro"].test == "no test: fewer than 3 pairs of runs on the same data"
     with pytest.raises(ValueError, match=r"over must be a key of a recipe, .* got 'data.sed'"):
         compare_runs([tmp_path], over=["data.sed"])
+
+
+def test_values_of_an_axis_have_tables_of_their_own(runs, tmp_path):
+    """No row of one noise level is ranked against one of another."""
+    suite = tmp_path / "suite"
+    for noise in ("0.0", "0.1"):
+        for seed in (0, 1, 2):
+            for name, skill in (("plain", 1.0), ("better", 2.0 if noise == "0.0" else 1.2)):
+                place = suite / f"data.label_noise={noise}" / name / f"seed-{seed}"
+                loss = "focal" if name == "better" else "cross_entropy"
+                overrides = (f"name={name}", f"loss={loss}", f"data.label_noise={noise}")
+                letter_run(place, seed=seed, skill=skill, overrides=overrides)
+    (suite / "suite.yaml").touch()
+    tables = compare_each([suite], ["top1.micro"], baseline="plain")
+    assert list(tables) == ["data.label_noise 0.0", "data.label_noise 0.1"]
+    for comparison in tables.values():
+        assert [row.label for row in comparison.rows] == ["better", "plain"]
+        assert comparison.best["top1.micro"].rows == ("better",)
+        assert comparison.differences["top1.micro"].keys() == {"better"}
+    named = compare_each([suite], ["top1.micro"], by=["data.label_noise"])
+    assert {title: entry.rows for title, entry in named.items()} == {
+        title: entry.rows for title, entry in tables.items()
+    }
+    lines = list(csv.DictReader(io.StringIO(output_of("compare", suite, "--csv", "--metrics", "top1.micro"))))
+    assert [line["table"] for line in lines] == [title for title in tables for _ in range(2)]
+    latex = output_of("compare", suite, "--latex", "--metrics", "top1.micro")
+    assert latex.count(r"\begin{tabular}") == 2 and r"\caption{data.label\_noise 0.1}" in latex
+    for part in latex.split("\n\n"):
+        check_latex(part)
+    content = json.loads(output_of("compare", suite, "--json", "--by", "data.label_noise"))
+    assert [table["title"] for table in content["tables"]] == list(tables)
+    with pytest.raises(ValueError, match=r"baseline must be one of the methods \(better, plain\), got 'x'"):
+        compare_each([suite], baseline="x")
+    with pytest.raises(ValueError, match=r"by must be a key of all recipes, .* got 'data.noises'"):
+        compare_each([suite], by=["data.noises"])
 
 
 def test_folders_of_suites_give_the_runs_that_count(runs, tmp_path):

@@ -34,6 +34,19 @@ def published_file(path: Path | None) -> Path | None:
     return recipe_path(name.removeprefix("papers:"))
 
 
+def chosen_form(**asked: bool) -> str | None:
+    """Return the form of a table that was asked for, None for the terminal's."""
+    forms = [form for form, is_asked in asked.items() if is_asked]
+    if len(forms) > 1:
+        names = [f"--{form}" for form in asked]
+        raise ValueError(f"only one of {', '.join(names[:-1])} and {names[-1]} can be given")
+    return forms[0] if forms else None
+
+
+AsMarkdown = Annotated[bool, option("Print in Markdown.", "--markdown")]
+AsLatex = Annotated[bool, option("Print in LaTeX, with rules of the package booktabs.", "--latex")]
+AsCsv = Annotated[bool, option("Print CSV.", "--csv")]
+AsHtml = Annotated[bool, option("Print in HTML.", "--html")]
 AsJson = Annotated[bool, option("Print JSON, for scripts.", "--json")]
 AllowCode = Annotated[
     bool,

@@ -6,7 +6,16 @@ from typing import Annotated
 import typer
 
 from shortlist.cli._console import print_json, print_table, use_one_thread
-from shortlist.cli._options import AsJson, argument, option
+from shortlist.cli._options import (
+    AsCsv,
+    AsHtml,
+    AsJson,
+    AsLatex,
+    AsMarkdown,
+    argument,
+    chosen_form,
+    option,
+)
 
 
 def compare(
@@ -42,47 +51,56 @@ def compare(
         Path | None,
         option("With --person and paths: where the data of the runs lie now, if they were moved."),
     ] = None,
-    markdown: Annotated[bool, option("Print the table in Markdown.", "--markdown")] = False,
-    latex: Annotated[bool, option("Print the table as a LaTeX tabular.", "--latex")] = False,
-    as_csv: Annotated[bool, option("Print CSV: each metric with the ends of its interval.", "--csv")] = False,
+    by: Annotated[
+        list[str] | None,
+        option(
+            "Key of the recipe: a table for each of its values, and no ranking across them, as of "
+            "data.label_noise. May be repeated.",
+            metavar="KEY",
+            show_default="the axes of a suite",
+        ),
+    ] = None,
+    markdown: AsMarkdown = False,
+    latex: AsLatex = False,
+    as_csv: AsCsv = False,
+    html: AsHtml = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs in a table: the mean of each metric over seeds, with its 95 % interval.
 
-    Runs that differ only by their seed share one row. The best value is bold only if a paired test finds it
-    different from the second best (p < 0.05). If both rows have the same 3 or more seeds, this is Student's
-    test over seeds; otherwise it is McNemar's test or a bootstrap over the test rows. Runs that cannot be
-    read are named and left out.
+    Runs that differ only by their seed share one row. Runs of a suite with axes have a table for each value
+    of an axis. The best value is bold only if a paired test finds it different from the second best
+    (p < 0.05). If both rows have the same 3 or more seeds, this is Student's test over seeds; otherwise it is
+    McNemar's test or a bootstrap over the test rows. Runs that cannot be read are named and left out.
     """
-    from shortlist.compare import compare_runs, compare_with_person, person_tables, tables
+    from shortlist._sheets import to_rich, write_sheets
+    from shortlist.compare import compare_each, compare_with_person, person_tables, tables
 
-    if markdown + latex + as_csv + as_json > 1:
-        raise ValueError("only one of --markdown, --latex, --csv and --json can be given")
+    form = chosen_form(markdown=markdown, latex=latex, csv=as_csv, html=html, json=as_json)
     names = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
     if names == []:
         raise ValueError(f"--metrics must name at least one, got {metrics!r}")
     use_one_thread()
     if person is not None:
-        if metrics is not None or baseline is not None or over or as_csv:
-            others = "--metrics, --baseline, --over and --csv"
+        if metrics is not None or baseline is not None or over or by:
+            others = "--metrics, --baseline, --over and --by"
             raise ValueError(f"--person has a table of its own: leave out {others}")
         beside = compare_with_person(runs, person, data=data)
+        sheet = person_tables.person_sheet(beside)
         if as_json:
             print_json(person_tables.person_to_json(beside), indent=2)
-        elif markdown or latex:
-            write = person_tables.person_to_markdown if markdown else person_tables.person_to_latex
-            typer.echo(write(beside))
+        elif form is not None:
+            typer.echo(write_sheets([sheet], form))
         else:
-            print_table(person_tables.person_to_rich(beside), person_tables.person_footnotes(beside))
+            print_table(to_rich(sheet), sheet.notes)
         return
     if data is not None:
         raise ValueError(f"--data goes with --person, got {data} without it")
-    comparison = compare_runs(runs, names, baseline=baseline, over=over or ())
+    comparisons = compare_each(runs, names, baseline=baseline, over=over or (), by=by)
     if as_json:
-        print_json(tables.to_json(comparison), indent=2)
-    elif as_csv:
-        typer.echo(tables.to_csv(comparison), nl=False)
-    elif markdown or latex:
-        typer.echo(tables.to_markdown(comparison) if markdown else tables.to_latex(comparison))
+        print_json(tables.comparisons_to_json(comparisons), indent=2)
+    elif form is not None:
+        typer.echo(tables.comparisons_text(comparisons, form))
     else:
-        print_table(tables.to_rich(comparison), tables.footnotes(comparison))
+        for title, comparison in comparisons.items():
+            print_table(tables.rich_comparison(comparison, title=title), tables.footnotes(comparison))

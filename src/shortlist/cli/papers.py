@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from shortlist._progress import progress_report
-from shortlist.cli._options import argument, option
+from shortlist.cli._console import print_table
+from shortlist.cli._options import AsCsv, AsHtml, AsLatex, AsMarkdown, argument, chosen_form, option
 
 papers_app = typer.Typer(help="List the publications' tables, suites and figures, and measure the figures.")
 
@@ -17,19 +18,61 @@ def papers(context: typer.Context) -> None:
     """List the published tables, the suites and recipes that make their runs, and the figures."""
     if context.invoked_subcommand is not None:
         return
-    from shortlist.papers import FIGURES, load_published, recipes
+    from shortlist.papers import FIGURES, list_tables, recipes
 
-    source = ""
-    for table in load_published():
-        if table.source != source:
-            source = table.source
-            typer.echo(source)
-        suite = f" (shortlist suite run papers:{table.suite})" if table.suite else ""
-        typer.echo(f"  {table.place}: {table.name}{suite}")
+    typer.echo("Tables: shortlist papers table NAME [RUNS...]")
+    document = ""
+    for layout in list_tables():
+        if layout.document != document:
+            document = layout.document
+            typer.echo(f"  {layout.source}")
+        suites = [f"papers:{name}" for name in layout.suites]
+        made = f" (shortlist suite run {', '.join(suites)})" if suites else ""
+        typer.echo(f"    {layout.name}: {layout.caption}{made}")
     typer.echo("Recipes: shortlist train papers:NAME [--variant VARIANT]")
     typer.echo("".join(f"  {name}\n" for name in recipes()), nl=False)
     typer.echo("Figures: shortlist papers figure NAME")
     typer.echo("".join(f"  {name}: {about}\n" for name, about in FIGURES.items()), nl=False)
+
+
+@papers_app.command()
+def table(
+    name: Annotated[str, argument("Name of the table in 'shortlist papers', such as garcin2022:5.")],
+    runs: Annotated[
+        list[Path] | None,
+        argument(
+            "Run folders, suite folders, or any folders with runs: put into the cells that they fit, and "
+            "in rows of their own where the publication does not have the method."
+        ),
+    ] = None,
+    markdown: AsMarkdown = False,
+    latex: AsLatex = False,
+    as_csv: AsCsv = False,
+    html: AsHtml = False,
+) -> None:
+    """Print a table of a publication in its own layout: published, and with RUNS ours and the difference.
+
+    For example: shortlist papers table garcin2022:4; shortlist papers table garcin2022:4
+    runs/garcin2022_label_noise --latex.
+    """
+    from shortlist._sheets import to_rich, write_sheets
+    from shortlist.papers import fill_layout, load_layout, table_sheet
+    from shortlist.runs import group_runs, read_runs
+
+    form = chosen_form(markdown=markdown, latex=latex, csv=as_csv, html=html)
+    layout = load_layout(name)
+    filled = None
+    if runs:
+        read, left_out = read_runs(runs)
+        if not read:
+            raise ValueError(f"RUNS must hold at least one finished run, got {'; '.join(left_out.values())}")
+        groups, others = group_runs(read)
+        filled = fill_layout(layout, groups, left_out | others)
+    sheet = table_sheet(layout, filled)
+    if form is None:
+        print_table(to_rich(sheet), sheet.notes)
+    else:
+        typer.echo(write_sheets([sheet], form))
 
 
 @papers_app.command()

@@ -11,7 +11,18 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from shortlist._store.json import strict_json
 from shortlist.cli._console import print_table
-from shortlist.cli._options import AllowCode, AsJson, argument, option, published_file
+from shortlist.cli._options import (
+    AllowCode,
+    AsCsv,
+    AsHtml,
+    AsJson,
+    AsLatex,
+    AsMarkdown,
+    argument,
+    chosen_form,
+    option,
+    published_file,
+)
 
 suite_app = typer.Typer(
     help="Run many recipes (losses, grids, seeds), choose settings on validation rows, test once.",
@@ -28,7 +39,6 @@ Out = Annotated[
 Set = Annotated[
     list[str] | None, option("Change a key of every run: --set data.root=DIR. Can be repeated.", "--set")
 ]
-AsMarkdown = Annotated[bool, option("Print the tables in Markdown.", "--markdown")]
 
 
 @suite_app.command()
@@ -62,18 +72,20 @@ def status(
     override: Set = None,
     out: Out = Path("runs"),
     markdown: AsMarkdown = False,
+    latex: AsLatex = False,
+    as_csv: AsCsv = False,
+    html: AsHtml = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how many runs of a suite are finished, which grid points are chosen, and the table so far."""
     from shortlist.suites import SuiteState, last_seen_from, load_suite
 
     suite = load_suite(file, override or [])
-    if markdown and as_json:
-        raise ValueError("only one of --markdown and --json can be given")
+    form = chosen_form(markdown=markdown, latex=latex, csv=as_csv, html=html, json=as_json)
     folder = out.absolute() / suite.name
     state = SuiteState(suite, folder, seen_from=last_seen_from(folder) or ".")
     state.note_failures()
-    _print_suite(state, as_json, markdown)
+    _print_suite(state, as_json, form)
 
 
 @contextmanager
@@ -112,7 +124,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _print_suite(state: Any, as_json: bool, markdown: bool = False) -> None:
+def _print_suite(state: Any, as_json: bool, form: str | None = None) -> None:
     from shortlist.compare import tables as compare_tables
     from shortlist.suites import compare_suite, tuning_rows
 
@@ -135,20 +147,19 @@ def _print_suite(state: Any, as_json: bool, markdown: bool = False) -> None:
     for row in chosen:
         place = " ".join(f"{axis}={row[axis]}" for axis in axes)
         lines.append(f"chosen: {place} {row['method']}: {row['grid_point']}".replace("  ", " "))
-    typer.echo("\n".join([f"- {line}" for line in lines] if markdown else lines))
-    for place, comparison in comparisons.items():
-        title = ", ".join(f"{axis} {label}" for axis, label in zip(axes, place, strict=True))
-        _print_table(comparison, title, markdown)
+    titled = {
+        ", ".join(f"{axis} {label}" for axis, label in zip(axes, place, strict=True)): comparison
+        for place, comparison in comparisons.items()
+    }
+    if form in (None, "markdown"):  # in the other forms, a table alone
+        typer.echo("\n".join(lines if form is None else [f"- {line}" for line in lines]) + "\n" * bool(form))
+    if form is not None:
+        typer.echo(compare_tables.comparisons_text(titled, form))
+    else:
+        for title, comparison in titled.items():
+            table = compare_tables.rich_comparison(comparison, title=title)
+            print_table(table, compare_tables.footnotes(comparison))
     for name in sorted(state.failed):
         typer.echo(f"failed: {name}", err=True)
     for reason in (*state.unreadable.values(), *state.undecided.values()):
         typer.echo(f"left out: {reason}", err=True)
-
-
-def _print_table(comparison: Any, title: str, markdown: bool) -> None:
-    from shortlist.compare import tables as compare_tables
-
-    if markdown:
-        typer.echo((f"\n## {title}" if title else "") + "\n\n" + compare_tables.to_markdown(comparison))
-        return
-    print_table(compare_tables.to_rich(comparison, title=title or None), compare_tables.footnotes(comparison))

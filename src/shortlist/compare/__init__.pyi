@@ -1,6 +1,7 @@
 from .comparison import (
     Best as Best,
     Comparison as Comparison,
+    compare_each as compare_each,
     compare_groups as compare_groups,
     compare_runs as compare_runs,
 )
@@ -22,4 +23,3 @@ from .person import compare_with_person as compare_with_person
 from .promises import kept_words as kept_words, promises_of as promises_of, shared_promise as shared_promise
 from .rows import RowReader as RowReader, top_hits as top_hits
 from .significance import paired_t_test as paired_t_test
-from .tables import pipe_row as pipe_row

@@ -1,5 +1,7 @@
 """Compare runs: means over seeds, and a test of the best against the second best."""
 
+import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -11,7 +13,8 @@ from shortlist.compare.rows import RowReader
 from shortlist.compare.significance import PairedTest
 from shortlist.metrics import Estimate, has_best, larger_is_better, predictor_of, size_of, value_of
 from shortlist.promise import Promise
-from shortlist.runs import Group, group_runs, read_runs
+from shortlist.recipes import flat_content
+from shortlist.runs import Group, Run, group_runs, read_runs
 
 
 @dataclass(frozen=True)
@@ -92,12 +95,74 @@ def compare_runs(
     Raises:
         ValueError: If no run is left, a metric is in none of them, or no row has the baseline's name.
     """
+    runs, left_out = _read(paths)
+    groups, others = group_runs(runs, over)
+    return compare_groups(groups, metrics, baseline=baseline, left_out=left_out | others)
+
+
+def compare_each(
+    paths: Sequence[str | Path],
+    metrics: Sequence[str] | None = None,
+    *,
+    baseline: str | None = None,
+    over: Sequence[str] = (),
+    by: Sequence[str] | None = None,
+) -> dict[str, Comparison]:
+    """Compare run folders in a table for each value of an axis, and never across its values.
+
+    Args:
+        paths: As in :func:`compare_runs`.
+        metrics: As there; a table leaves out what none of its runs has.
+        baseline: As there; a table without it has no differences.
+        over: As there.
+        by: Dotted keys of recipes that are axes, such as ``data.label_noise``; by default those of the suite
+            in whose folder a run lies.
+
+    Returns:
+        The comparisons by title, such as ``data.label_noise 0.1``; without an axis one, of an empty title.
+    """
+    runs, left_out = _read(paths)
+    by_title: dict[str, list[Run]] = {}
+    for run in runs:
+        by_title.setdefault(axis_title(run, by), []).append(run)
+    tables = {title: group_runs(of_axis, over) for title, of_axis in by_title.items()}
+    names = {name for groups, _ in tables.values() for group in groups for name in group.metrics}
+    labels = sorted({group.label for groups, _ in tables.values() for group in groups})
+    if len(tables) > 1 and baseline is not None and baseline not in labels:
+        raise ValueError(f"baseline must be one of the methods ({', '.join(labels)}), got {baseline!r}")
+    comparisons = {}
+    for place, (title, (groups, others)) in enumerate(tables.items()):
+        has = {name for group in groups for name in group.metrics}
+        wanted = [name for name in metrics or () if name in has or name not in names] or None
+        here = baseline in {group.label for group in groups} or len(tables) == 1
+        lost = (left_out if place == 0 else {}) | others
+        comparisons[title] = compare_groups(
+            groups, wanted, baseline=baseline if here else None, left_out=lost
+        )
+    return comparisons
+
+
+def axis_title(run: Run, by: Sequence[str] | None = None) -> str:
+    """Return the place of a run on the axes: of its recipe's keys ``by``, or of the suite that it lies in."""
+    if by is not None:
+        flat = flat_content(run.recipe)
+        for key in by:
+            if key not in flat:
+                raise ValueError(f"by must be a key of all recipes, such as data.label_noise, got {key!r}")
+        return ", ".join(f"{key} {json.dumps(flat[key])}" for key in by)
+    folder = run.path.absolute()
+    suite = next((parent for parent in folder.parents if (parent / "suite.yaml").is_file()), None)
+    parts = () if suite is None else folder.relative_to(suite).parts
+    axes = itertools.takewhile(lambda part: "=" in part, parts)
+    return ", ".join(part.replace("=", " ", 1) for part in axes)
+
+
+def _read(paths: Sequence[str | Path]) -> tuple[list[Run], dict[str, str]]:
     runs, left_out = read_runs(paths)
     if not runs:
         reasons = "; ".join(left_out.values())
         raise ValueError(f"runs must hold at least one finished run, got none: {reasons}")
-    groups, others = group_runs(runs, over)
-    return compare_groups(groups, metrics, baseline=baseline, left_out=left_out | others)
+    return runs, left_out
 
 
 def compare_groups(

@@ -1,12 +1,12 @@
-"""Write the comparison with a person for the terminal or as Markdown, LaTeX or JSON."""
+"""Write the comparison with a person as a table to print, or as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from shortlist._sheets import Cell, Sheet, SheetPart
 from shortlist._text import format_points
 from shortlist.compare.person import EqualSets, PersonComparison
-from shortlist.compare.tables import Row, latex_table, markdown_notes, markdown_table, rich_table
 from shortlist.metrics import format_metric
 
 HEADS = (
@@ -19,15 +19,15 @@ def _sizes(ends: Sequence[int]) -> str:
     return "–".join(map(str, dict.fromkeys(ends)))
 
 
-def _body(beside: PersonComparison) -> list[Row]:
+def _body(beside: PersonComparison) -> list[list[Cell]]:
     """Return the cells: the person first, then the methods; differences that are significant are bold."""
     person = format_metric("coverage", beside.coverage)
     texts = ["", person, _sizes(beside.sizes), "", "", person, "", ""]
-    rows: list[Row] = [("person", [(text, False) for text in texts])]
+    rows: list[list[Cell]] = [[(text, False) for text in ("person", *texts)]]
     for row in beside.rows:
         mean, each = row.same_mean, row.same_sizes
         cells = [(str(len(row.runs)), False), _share(mean), (_sizes(mean.sizes), False), *_tested(mean)]
-        rows.append((row.label, [*cells, _share(each), *_tested(each)]))
+        rows.append([(row.label, False), *cells, _share(each), *_tested(each)])
     return rows
 
 
@@ -56,19 +56,9 @@ def person_footnotes(beside: PersonComparison) -> list[str]:
     return notes + [f"left out: {reason}" for reason in beside.left_out.values()]
 
 
-def person_to_rich(beside: PersonComparison) -> Any:
-    """Return a table for ``rich``."""
-    return rich_table(HEADS, _body(beside))
-
-
-def person_to_markdown(beside: PersonComparison) -> str:
-    """Return a table in Markdown, and the notes below."""
-    return f"{markdown_table(HEADS, _body(beside))}\n\n{markdown_notes(person_footnotes(beside))}"
-
-
-def person_to_latex(beside: PersonComparison) -> str:
-    """Return a ``tabular`` with booktabs rules, and the notes as comments."""
-    return latex_table(HEADS, person_footnotes(beside), _body(beside))
+def person_sheet(beside: PersonComparison) -> Sheet:
+    """Return the table to print."""
+    return Sheet([HEADS], [SheetPart(_body(beside))], 1, "", person_footnotes(beside))
 
 
 def person_to_json(beside: PersonComparison) -> dict[str, Any]:

@@ -1,19 +1,14 @@
-"""Write a comparison for the terminal or as Markdown, LaTeX, CSV or JSON; bold means significant."""
+"""A comparison as a table to print, as CSV or JSON; bold means significant."""
 
-import csv
-import io
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
-from shortlist._tables import safe_cell
+from shortlist._sheets import Cell, Sheet, SheetPart, csv_lines, to_rich, write_sheets
 from shortlist.compare.comparison import Comparison
 from shortlist.compare.paired import Difference
 from shortlist.compare.promises import promise_notes
 from shortlist.metrics import Estimate, format_metric, is_share, metric_words, predictor_of
-
-Row = tuple[str, list[tuple[str, bool]]]
-"""The label of a row, and its cells: text, and whether it is bold."""
 
 _NONE = Estimate(None)
 
@@ -27,37 +22,31 @@ def _is_bold(comparison: Comparison, label: str, name: str) -> bool:
     return best is not None and best.significant and label in best.rows
 
 
-def _body(comparison: Comparison) -> list[Row]:
-    """Return the number of runs and the metrics of each row."""
+def _body(comparison: Comparison) -> list[list[Cell]]:
+    """Return the label, the number of runs and the metrics of each row."""
     rows = []
     for row in comparison.rows:
         texts = [format_metric(name, row.metrics.get(name, _NONE)) for name in comparison.metrics]
         bold = [_is_bold(comparison, row.label, name) for name in comparison.metrics]
-        rows.append((row.label, [(str(len(row.runs)), False), *zip(texts, bold, strict=True)]))
+        cells = [*zip(texts, bold, strict=True)]
+        rows.append([(row.label, False), (str(len(row.runs)), False), *cells])
     return rows
 
 
-def _differences(comparison: Comparison) -> list[Row]:
-    """Return the differences of each row except the baseline."""
-    columns = comparison.differences.items()
-    return [
-        (row.label, [_difference(name, column[row.label]) for name, column in columns])
-        for row in comparison.rows
-        if comparison.baseline is not None and row.label != comparison.baseline
-    ]
-
-
-def _lower_part(comparison: Comparison) -> list[Row]:
+def _lower_part(comparison: Comparison) -> list[list[Cell]]:
     """Return the differences below the columns of the metrics: no number of runs, and nothing for sizes."""
     rows = []
-    for label, cells in _differences(comparison):
-        by_name = dict(zip(comparison.differences, cells, strict=True))
-        shown = [by_name.get(name, ("", False)) for name in comparison.metrics]
-        rows.append((f"{label} - {comparison.baseline}", [("", False), *shown]))
+    for row in comparison.rows:
+        if comparison.baseline is None or row.label == comparison.baseline:
+            continue
+        columns = [comparison.differences.get(name, {}).get(row.label) for name in comparison.metrics]
+        pairs = zip(comparison.metrics, columns, strict=True)
+        shown = [("", False) if column is None else _difference(name, column) for name, column in pairs]
+        rows.append([(f"{row.label} - {comparison.baseline}", False), ("", False), *shown])
     return rows
 
 
-def _difference(name: str, difference: Difference) -> tuple[str, bool]:
+def _difference(name: str, difference: Difference) -> Cell:
     if difference.value is None:
         return "-", False
     factor, digits = (100, 1) if is_share(name) else (1, 2)
@@ -98,107 +87,71 @@ def _predictors(comparison: Comparison) -> list[str]:
     return list(dict.fromkeys(name for name in predictors if name is not None))
 
 
-def to_rich(comparison: Comparison, *, title: str | None = None) -> Any:
-    """Return a table for ``rich``; the differences to a baseline are its lower part."""
-    heads = ["method", "runs", *(_heading(name).replace(".", ".\n") for name in comparison.metrics)]
-    return rich_table(heads, _body(comparison), _lower_part(comparison), title=title)
+def comparison_sheet(comparison: Comparison, *, title: str = "", words: bool = False) -> Sheet:
+    """Return the table to print; differences to a baseline are its lower part.
+
+    Args:
+        comparison: The comparison.
+        title: Its caption, such as the value of the axis that its rows share.
+        words: Whether heads are words, as for readers of a paper, in the place of names of metrics.
+    """
+    heads = [
+        "method",
+        "runs",
+        *(_heading(name, metric_words(name) if words else None) for name in comparison.metrics),
+    ]
+    parts = [SheetPart(_body(comparison)), SheetPart(_lower_part(comparison))]
+    return Sheet([heads], [part for part in parts if part.rows], 1, title, footnotes(comparison))
 
 
-def rich_table(heads: Sequence[str], *parts: Sequence[Row], title: str | None = None) -> Any:
-    """Return a table for ``rich``, with a line between its parts."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    table.add_column(heads[0])
-    for head in heads[1:]:
-        table.add_column(head, justify="right", no_wrap=True)
-    for part in parts:
-        for label, cells in part:
-            texts = [f"[bold]{text}[/bold]" if bold else text for text, bold in cells]
-            table.add_row(escape(label), *texts)
-        table.add_section()
-    return table
+def rich_comparison(comparison: Comparison, *, title: str = "") -> Any:
+    """Return a table for ``rich``, the names of metrics broken at their points."""
+    sheet = comparison_sheet(comparison, title=title)
+    return to_rich(replace(sheet, heads=[[head.replace(".", ".\n") for head in sheet.heads[0]]]))
 
 
-def to_markdown(comparison: Comparison) -> str:
-    """Return a table in Markdown, one of differences if there is a baseline, and the notes below."""
-    heads = ["method", "runs", *map(_heading, comparison.metrics)]
-    tables = [markdown_table(heads, _body(comparison))]
-    if differences := _differences(comparison):
-        heads = [f"method - {comparison.baseline}", *map(_heading, comparison.differences)]
-        tables.append(markdown_table(heads, differences))
-    return "\n\n".join([*tables, markdown_notes(footnotes(comparison))])
+def comparisons_text(comparisons: Mapping[str, Comparison], form: str) -> str:
+    """Write comparisons, one for each value of an axis, as ``markdown``, ``latex``, ``csv`` or ``html``."""
+    if form == "csv":
+        return to_csv(comparisons)
+    sheets = [
+        comparison_sheet(comparison, title=title, words=form == "latex")
+        for title, comparison in comparisons.items()
+    ]
+    return write_sheets(sheets, form)
 
 
-def markdown_table(heads: Sequence[str], rows: Sequence[Row]) -> str:
-    """Return a table in Markdown."""
-    lines = [pipe_row(heads), pipe_row(["---", *("---:" for _ in heads[1:])])]
-    for label, cells in rows:
-        texts = [f"**{text}**" if bold else text for text, bold in cells]
-        lines.append(pipe_row([label.replace("|", "\\|"), *texts]))
-    return "\n".join(lines)
+def to_csv(comparisons: Mapping[str, Comparison]) -> str:
+    """Return a line for each method: the mean of each metric, the ends of its interval, and differences.
+
+    Of several comparisons the first column is the title of the line's.
+    """
+    shown = list(dict.fromkeys(name for comparison in comparisons.values() for name in comparison.metrics))
+    tested = list(
+        dict.fromkeys(name for comparison in comparisons.values() for name in comparison.differences)
+    )
+    head = ["method", "runs", *(f"{name}{end}" for name in shown for end in ("", ".low", ".high"))]
+    head += [f"{name}{end}" for name in tested for end in (".difference", ".p")]
+    titled = any(comparisons)
+    lines: list[list[Any]] = [["table", *head] if titled else head]
+    for title, comparison in comparisons.items():
+        for row in comparison.rows:
+            cells: list[Any] = [title, row.label, len(row.runs)] if titled else [row.label, len(row.runs)]
+            for name in shown:
+                metric = row.metrics.get(name, _NONE)
+                cells += [metric.value, metric.low, metric.high]
+            for name in tested:
+                difference = comparison.differences.get(name, {}).get(row.label)
+                cells += [None, None] if difference is None else [difference.value, difference.p_value]
+            lines.append(cells)
+    return csv_lines(lines)
 
 
-def markdown_notes(notes: Sequence[str]) -> str:
-    """Return notes as a list in Markdown."""
-    return "\n".join(f"- {note}" for note in notes)
-
-
-def pipe_row(cells: Sequence[str]) -> str:
-    """Return a line of a table in Markdown."""
-    return "| " + " | ".join(cells) + " |"
-
-
-def to_latex(comparison: Comparison) -> str:
-    """Return a ``tabular`` with booktabs rules, differences as its lower part, and the notes as comments."""
-    heads = ["method", "runs", *(_heading(name, metric_words(name)) for name in comparison.metrics)]
-    return latex_table(heads, footnotes(comparison), _body(comparison), _lower_part(comparison))
-
-
-def latex_table(heads: Sequence[str], notes: Sequence[str], *parts: Sequence[Row]) -> str:
-    """Return a ``tabular`` with booktabs rules between its parts, and the notes as comments."""
-    lines = [f"% {latex_text(note)}" for note in notes]
-    lines += [rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule"]
-    lines.append(" & ".join(map(latex_text, heads)) + r" \\")
-    for part in filter(None, parts):
-        lines.append(r"\midrule")
-        lines += [" & ".join([latex_text(label), *map(_in_math, cells)]) + r" \\" for label, cells in part]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
-
-
-def _in_math(cell: tuple[str, bool]) -> str:
-    text, bold = cell[0].replace("±", r"\pm"), cell[1]
-    return rf"$\mathbf{{{text}}}$" if bold else f"${text}$" if text else ""
-
-
-def latex_text(text: str) -> str:
-    """Return text with the signs of LaTeX escaped."""
-    for sign in "&%$#_{}":
-        text = text.replace(sign, "\\" + sign)
-    return text.replace("±", r"$\pm$")
-
-
-def to_csv(comparison: Comparison) -> str:
-    """Return a line for each method: the mean of each metric, the ends of its interval, and differences."""
-    head = ["method", "runs"]
-    for name in comparison.metrics:
-        head += [name, f"{name}.low", f"{name}.high"]
-    for name in comparison.differences:
-        head += [f"{name}.difference", f"{name}.p"]
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(head)
-    for row in comparison.rows:
-        cells: list[Any] = [safe_cell(row.label), len(row.runs)]
-        for name in comparison.metrics:
-            metric = row.metrics.get(name, _NONE)
-            cells += [metric.value, metric.low, metric.high]
-        for column in comparison.differences.values():
-            difference = column.get(row.label)
-            cells += [None, None] if difference is None else [difference.value, difference.p_value]
-        lines.writerow(cells)
-    return text.getvalue()
+def comparisons_to_json(comparisons: Mapping[str, Comparison]) -> dict[str, Any]:
+    """Return the plain values of a comparison; of several, one for each value of an axis, with its title."""
+    if not any(comparisons):
+        return to_json(comparisons[""])
+    return {"tables": [{"title": title, **to_json(entry)} for title, entry in comparisons.items()]}
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from shortlist._text import flatten
 from shortlist.losses import LOSSES
-from shortlist.papers.published import PublishedNumber, PublishedTable, load_published
+from shortlist.papers.published import PublishedColumn, PublishedNumber, PublishedTable, load_published
 from shortlist.predictors import AverageK
 
 # what must be as it is by default unless a row says otherwise: each makes another method or other data
@@ -108,9 +108,7 @@ def find_published(recipe: Mapping[str, Any], *, every: bool = False) -> list[Pu
         >>> [(value.method, round(100 * value.value, 2)) for value in find_published(recipe)]
         [('adaptive margins', 60.4)]
     """
-    flat = flatten(recipe)
-    flat["data.noise"] = flat.pop("data.label_noise", None) or flat.get("data.noise", 0.0)
-    flat["pretrained"] = any(flat.get(f"model.{key}") for key in ("weights", "pretrained", "weights_file"))
+    flat = _flat(recipe)
     values: list[PublishedValue] = []
     for table in load_published(flat.get("data.name")):
         if table.compared:
@@ -120,6 +118,53 @@ def find_published(recipe: Mapping[str, Any], *, every: bool = False) -> list[Pu
     values = _nearest(values)
     same_model = [value for value in values if not _other_model(value)]
     return same_model or values
+
+
+@dataclass(frozen=True)
+class OwnValue:
+    """A metric of a method that a publication does not have, which fits a column of one of its tables.
+
+    Args:
+        metric: Name of the metric in the table.
+        name: Name of the metric in the run.
+        departures: Differences between the run's settings and the paper's, in words.
+    """
+
+    metric: str
+    name: str
+    departures: tuple[str, ...]
+
+
+def own_values(
+    recipe: Mapping[str, Any], table: PublishedTable, column: PublishedColumn, metrics: Sequence[str]
+) -> list[OwnValue]:
+    """Find the metrics of a run of one's own method that fit a column; none if its data are others.
+
+    Settings that are not of the loss and differ from those of the other methods are listed as departures.
+    """
+    flat = _flat(recipe)
+    plain = {key: value for key, value in _PLAIN.items() if key.startswith("data.")}
+    asked = plain | {**table.when, **column.when}
+    if not table.compared or not all(_agrees(_lookup(flat, key), value) for key, value in asked.items()):
+        return []
+    setting = {**table.setting, **column.setting}
+    departures = _departures(flat, {key: setting[key] for key in setting if not key.startswith("loss.")})
+    values = []
+    for metric in metrics:
+        name = _own_name(recipe, metric)
+        more = [] if "selection.metric" in setting else _other_selection(flat, metric)
+        more += _other_k(flat, metric)
+        if name is not None:
+            values.append(OwnValue(metric, name, (*departures, *more)))
+    return values
+
+
+def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a recipe by dotted keys, label noise and a pretrained network by one name each."""
+    flat = flatten(recipe)
+    flat["data.noise"] = flat.pop("data.label_noise", None) or flat.get("data.noise", 0.0)
+    flat["pretrained"] = any(flat.get(f"model.{key}") for key in ("weights", "pretrained", "weights_file"))
+    return flat
 
 
 def _of_table(

@@ -2,8 +2,14 @@
 
 from itertools import groupby
 
-from shortlist.compare import pipe_row
-from shortlist.papers.published import PublishedNumber, PublishedTable, load_published
+from shortlist._sheets import pipe_row
+from shortlist.papers.published import (
+    PublishedNumber,
+    PublishedTable,
+    cell_text,
+    load_published,
+    number_text,
+)
 
 _HEAD = """# Published numbers
 
@@ -51,14 +57,7 @@ def _metrics(table: PublishedTable) -> str:
 
 
 def _shown(cell: tuple[PublishedNumber, ...]) -> str:
-    """Write a cell as it is printed: groups of classes in parentheses behind their mean."""
-    groups = [number for number in cell if number.metric.endswith((".few", ".medium", ".many"))]
-    means = [_number(number) for number in cell if number not in groups]
-    inside = f" ({'/'.join(map(_number, groups))})" if groups else ""
+    """Write a cell as it is printed, with what the paper says about its numbers."""
     remarks = dict.fromkeys(number.remark for number in cell if number.remark)
-    return " \\| ".join(means) + inside + "".join(f" ({remark})" for remark in remarks)
-
-
-def _number(number: PublishedNumber) -> str:
-    half = "" if number.half is None else f" ± {number.half:.{number.digits}f}"
-    return f"{number.value:.{number.digits}f}{half}"
+    numbers = cell_text(cell, [number_text(number) for number in cell]).replace("|", "\\|")
+    return numbers + "".join(f" ({remark})" for remark in remarks)

@@ -191,3 +191,26 @@ def _numbers(column: PublishedColumn, cell: Any, marks: Mapping[str, str]) -> tu
 
 def _digits(text: str) -> int:
     return len(text.partition(".")[2])
+
+
+def number_text(number: PublishedNumber) -> str:
+    """Write a number as it is printed, with half its interval."""
+    half = "" if number.half is None else f" ± {number.half:.{number.digits}f}"
+    return f"{number.value:.{number.digits}f}{half}"
+
+
+def cell_text(numbers: Sequence[PublishedNumber], texts: Sequence[str]) -> str:
+    """Write the texts of the numbers of a cell as it is printed: groups of classes behind their mean.
+
+    Example:
+        >>> names = ("top1.macro", "top1.few", "top1.medium", "top1.many")
+        >>> cell_text([PublishedNumber(name, 0.0, None, 1) for name in names], ["36.3", "12", "43", "72"])
+        '36.3 (12/43/72)'
+    """
+    groups = [text for number, text in zip(numbers, texts, strict=True) if _is_group(number)]
+    means = [text for number, text in zip(numbers, texts, strict=True) if not _is_group(number)]
+    return " | ".join(means) + (f" ({'/'.join(groups)})" if groups else "")
+
+
+def _is_group(number: PublishedNumber) -> bool:
+    return number.metric.rpartition(".")[2] in GROUPS

@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from shortlist._text import format_points
 from shortlist.compare import paired_t_test
-from shortlist.metrics import Estimate, mean_with_interval
-from shortlist.papers import PublishedValue, find_published
+from shortlist.metrics import Estimate
+from shortlist.papers import PublishedValue, find_published, own_estimate, own_numbers
 from shortlist.report.parts import Cell, Table, metric_cell
 from shortlist.report.views import ExperimentView
-from shortlist.runs import Experiment, Group, Run
+from shortlist.runs import Experiment, Group
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,8 @@ def _source(value: PublishedValue) -> str:
 
 
 def _row(method: Group, value: PublishedValue, number: int) -> list[object]:
-    numbers = _own_numbers(method, value.name)
-    estimate = _estimate(method, value.name, numbers)
+    numbers = own_numbers(method, value.name)
+    estimate = own_estimate(method, value.name, numbers)
     share = value.table.unit == "%"
     difference = "-"
     if estimate is not None and estimate.value is not None:
@@ -78,32 +77,6 @@ def _printed(value: PublishedValue) -> Cell:
     number, unit = value.number, "" if value.table.unit == "%" else f" {value.table.unit}"
     half = "" if number.half is None else f"± {number.half:.{number.digits}f}"
     return Cell(f"{number.value:.{number.digits}f}{unit}", half)
-
-
-def _own_numbers(method: Group, name: str) -> list[float]:
-    """Return the metric of each run, as far as it is known."""
-    numbers = [_own_number(run, name) for run in method.runs]
-    return [number for number in numbers if number is not None]
-
-
-def _own_number(run: Run, name: str) -> float | None:
-    """Return a metric of a run: of its test rows, or ``validation.top5``, the best of its epochs.
-
-    ``epoch_seconds`` is the median, since the first epochs warm up.
-    """
-    if name == "epoch_seconds":
-        return median(run.info[name]) if run.info.get(name) else None
-    start, _, metric = name.partition(".")
-    if start == "validation":
-        return max((epoch[f"val_{metric}"] for epoch in run.epochs if f"val_{metric}" in epoch), default=None)
-    estimate = run.results.metrics().get(name)
-    return None if estimate is None else estimate.value
-
-
-def _estimate(method: Group, name: str, numbers: Sequence[float]) -> Estimate | None:
-    if name != "epoch_seconds" and not name.startswith("validation."):
-        return method.metrics.get(name)
-    return mean_with_interval(numbers) if numbers else None
 
 
 def _told_apart(value: PublishedValue, estimate: Estimate | None, numbers: Sequence[float]) -> str:
