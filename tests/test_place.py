@@ -28,6 +28,10 @@ def written(tmp_path, text, name="home.csv"):
         "id,weight\nq1,3\nf1,1\n",
         "\ufeffid;x,weight\nq1,2\nf1,1\nq1,1\n",  # a header by its second cell, a class twice
         "name,weight\r\n\r\nQuercus robur,3\r\nFagus sylvatica L.,1\r\n",
+        "\ufeffid;weight\r\nq1;3\r\nf1;1\r\n",
+        '"Quercus robur L., 1753";3\n"Fagus sylvatica (Ehrh., 1780)";1\n',
+        '"Quercus robur L., 1753",3\n"Fagus sylvatica (Ehrh., 1780)",1\n',
+        "id,weight\nq1, 1800\nf1, 600\n",
     ],
 )
 def test_a_csv_of_ids_or_names_with_weights(tmp_path, text):
@@ -129,6 +133,12 @@ BAD = {
     "nan": ("id,weight\nq1,nan\n", r"home.csv, row 2: the weight must be a finite number >= 0, got nan"),
     "infinite": ("q1,inf\n", r"row 1: the weight must be a finite number >= 0, got inf"),
     "text": ("q1,1\nf1,many\n", r"row 2: the weight must be a finite number >= 0, got many"),
+    "thousands": ('q1,"1,000"\nf1,1\n', "row 1: the weight must be a finite number >= 0, got 1,000"),
+    "percent": ("q1,30%\nf1,70%\n", "row 1: the weight must be a finite number >= 0, got 30%"),
+    "not available": ("q1,NA\nf1,1\n", "row 1: the weight must be a finite number >= 0, got NA"),
+    "decimal comma": ("id;weight\nq1;3,5\n", "row 2: the weight must be a finite number >= 0, got 3,5"),
+    "author": ("f1\nQuercus robur L., 1753\n", "row 2: the name must be in quotes, as it has a comma, got Q"),
+    "bracket": ("Quercus robur (L., 1753)\nf1\n", r"row 1: the name must be in quotes, .* got Quercus robur \(L"),
     "zero": ("q1,0\n", "place home: a place must have a class with a weight above 0, got only weights of 0"),
     "unknown": ("yeti\nwolpertinger\n", r"place home must name at least 1 class of the model by id or name, "
                 r"got 2 unknown \(yeti, wolpertinger\)"),
@@ -149,7 +159,7 @@ def test_other_bad_places(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere.csv cannot be read as a place: No such file"):
         Place.from_file(tmp_path / "nowhere.csv")
     (tmp_path / "photo.csv").write_bytes(b"\xff\xd8\xff\xe0 no text")
-    with pytest.raises(ValueError, match=r"photo.csv cannot be read as a table"):
+    with pytest.raises(ValueError, match=r"photo.csv cannot be read as a table: it must be text in UTF-8"):
         Place.from_file(tmp_path / "photo.csv")
     with (tmp_path / "long.csv").open("wb") as file:
         file.truncate(2**31)  # one line of 2 GB, which takes no room on the disk
@@ -166,6 +176,8 @@ def test_other_bad_places(tmp_path):
         Place.from_dwc(written(tmp_path, "species\nQuercus robur\n"), counts="individualCount")
     with pytest.raises(ValueError, match="the weight of 'q1' must be a finite number >= 0, got nan"):
         Place({"q1": math.nan})
+    with pytest.raises(ValueError, match="the weight of 'q1' must be a finite number >= 0, got 1000"):
+        Place({"q1": 10**400})
     with pytest.raises(ValueError, match=r"the place must name only classes of the model by id or name, "
                        r"got 1 unknown \(yeti\)"):  # fmt: skip
         Place.of(["q1", "yeti"]).match(TREES, strict=True)

@@ -1,6 +1,7 @@
 """Tables as files: columns of text and numbers in CSV or Parquet, safe to open in a spreadsheet."""
 
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from csv import DictWriter, Error as CsvError, reader as csv_reader
@@ -72,21 +73,23 @@ def read_columns(
 
 @contextmanager
 def text_rows(
-    path: str | Path, what: str, *, delimiters: str = "\t,"
+    path: str | Path, what: str, *, delimiters: str = "\t,;"
 ) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
     """Give the first row of a table as text, and the others one at a time, none shorter: tables may be large.
 
     Args:
         path: The file.
         what: What it is read as, for messages, such as ``"a place"``.
-        delimiters: Signs that may part the cells: a tab if there is one, else what the first row has most.
+        delimiters: Signs that may part the cells: a tab if there is one, else what the first row has most
+            outside of quotes.
     """
     try:
         check_regular(path)
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             first = file.readline(_LONGEST)
             file.seek(0)
-            sign = "\t" if "\t" in first else max(delimiters[1:], key=first.count)
+            bare = re.sub('"[^"]*"', "", first)
+            sign = "\t" if "\t" in bare else max(delimiters[1:], key=bare.count)
             # where tabs or bars part the cells, quotes are ordinary characters, unless the first row has them
             is_quoted = sign in ",;" or first.startswith('"')
             lines = _lines(file, path)
@@ -99,7 +102,9 @@ def text_rows(
             yield header, (row + [""] * (len(header) - len(row)) for row in rows)
     except OSError as error:
         raise ValueError(f"{path} cannot be read as {what}: {error.strerror}") from error
-    except (UnicodeDecodeError, CsvError) as error:
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} cannot be read as a table: it must be text in UTF-8") from error
+    except CsvError as error:
         raise ValueError(f"{path} cannot be read as a table: {error}") from error
 
 

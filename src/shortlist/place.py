@@ -1,6 +1,7 @@
 """A place: which classes occur there, and how often."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._messages import examples
-from shortlist._tables import text_rows
+from shortlist._tables import NO_NUMBER, text_rows
 from shortlist._text import composed
 from shortlist.class_table import ClassTable, class_finder
 
@@ -21,6 +22,7 @@ MOST_INLINE = 50_000
 """Largest number of classes that :meth:`Place.of` takes."""
 _HEADS = frozenset("id class class_id name label taxon".split())  # of the first column of a CSV
 _NAMES = ("scientificName", "acceptedScientificName", "species")  # columns of Darwin Core, and of GBIF
+_YEAR = r" 1[789]\d\d| 20\d\d"  # behind a comma and a space
 _COUNT = "numberOfOccurrences"  # in a species list of GBIF
 
 
@@ -133,11 +135,17 @@ class Place:
         """
         weights: dict[str, float] = {}
         with text_rows(path, "a place") as (first, rows):
-            rows = rows if _is_head(first) else chain([first], rows)
-            for number, cells in enumerate(rows, start=2 if _is_head(first) else 1):
+            has_head = _is_head(first)
+            rows = rows if has_head else chain([first], rows)
+            for number, cells in enumerate(rows, start=2 if has_head else 1):
                 label, weight = cells[0].strip(), cells[1].strip() if len(cells) > 1 else ""
                 if label:
-                    weight = _weight(weight or "1", f"{path}, row {number}: the weight")
+                    where = f"{path}, row {number}: the"
+                    if label.count("(") > label.count(")") or (not has_head and _is_author(cells)):
+                        raise ValueError(
+                            f"{where} name must be in quotes, as it has a comma, got {label[:80]}"
+                        )
+                    weight = _weight(weight or "1", f"{where} weight")
                     weights[label] = weights.get(label, 0.0) + weight
         return Place(weights, Path(path).stem)
 
@@ -222,8 +230,16 @@ def _columns(header: Sequence[str]) -> dict[str, int]:
 
 
 def _is_head(first: Sequence[str]) -> bool:
-    """Whether the first row of a CSV of ids and weights is its header."""
-    return first[0].strip().lower() in _HEADS or (len(first) > 1 and not _is_number(first[1].strip() or "1"))
+    """Whether the first row of a CSV of ids and weights is its header: its second cell is a word, if any."""
+    second = first[1].strip() if len(first) > 1 else ""
+    return first[0].strip().lower() in _HEADS or (
+        second[:1].isalpha() and second not in NO_NUMBER and not _is_number(second)
+    )
+
+
+def _is_author(cells: Sequence[str]) -> bool:
+    """Whether a row looks like a name with its author and year: ``Parus major Linnaeus, 1758``."""
+    return len(cells) == 2 and " " in cells[0].strip() and re.fullmatch(_YEAR, cells[1]) is not None
 
 
 def _finder(classes: ClassTable) -> Callable[[str], int | None]:
@@ -249,6 +265,6 @@ def _weight(weight: object, what: str) -> float:
 def _is_number(text: object) -> bool:
     try:
         float(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
