@@ -242,7 +242,9 @@ class Population:
     @property
     def _weights(self) -> Tensor:
         """How much each object counts."""
-        return torch.ones(self.size) if self.importance is None else self._row_weights[self._true.target]
+        if self.importance is None:
+            return torch.ones(self.size, dtype=torch.float64)
+        return self._row_weights[self._true.target]
 
     def _share(self, inside: Tensor) -> float:
         weights = self._weights
