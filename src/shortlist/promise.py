@@ -61,6 +61,7 @@ class Scope:
         column: Column of the data that chooses photos, such as ``"organ"``.
         value: Its value, such as ``"leaf"``.
         joined: Whether too few calibration photos have the value, so that all photos count.
+        macro: Whether each class counts the same.
     """
 
     unknown: int = 0
@@ -69,6 +70,7 @@ class Scope:
     column: str = ""
     value: str = ""
     joined: bool = False
+    macro: bool = False
 
 
 Void = Literal["place", "group", "photos", "few photos", "at most"]

@@ -93,7 +93,7 @@ def promise_in_short(promise: Promise) -> str:
     if promise.void == "at most":
         return " ".join([*_what(promise), *_share_words(promise)])
     if promise.has_too_few_rows:
-        return words["too_few"]
+        return words["too_few"].format(**_about(promise))
     if promise.level is not None:
         text = words["short"].format(level=as_percent(promise.level), whom=_for_whom(promise))
     elif promise.size is not None:
@@ -177,9 +177,10 @@ def next_photo_words(photo: _NextPhoto, first: str, second: str) -> str:
     return strings()["next_photo"].format(organ=_fact(photo.organ), first=first, second=second, **shares)
 
 
-def ladder_words(rows: int) -> str:
-    """Say what may be promised at a step of a control from fewer to surer."""
-    return strings()["promise"]["ladder"].format(rows=as_count(rows))
+def ladder_words(promise: Promise) -> str:
+    """Say what may be promised at a step of a control from fewer to surer, for what a promise is about."""
+    rows = _photos(promise.rows or 0, of_objects=_is_of_objects(promise))
+    return strings()["promise"]["ladder"].format(rows=rows)
 
 
 def scope_words(promise: Promise) -> str:
@@ -202,9 +203,11 @@ def _for_whom(promise: Promise) -> str:
 def _about(promise: Promise) -> dict[str, str]:
     """Return the names in a sentence about a promise."""
     words = strings()["promise"]
+    place = promise.place or words["place"]
     return {
         "group": strings()["page"]["levels"].get(promise.group, promise.group) or words["group"],
-        "place": promise.place or words["place"],
+        "place": place,
+        "of_place": "" if promise.classes is None else words["of_place"].format(place=place),
         "classes": as_count(promise.classes or 0),
         "objects": _objects(promise) or words["all_objects"],
     }
@@ -277,7 +280,8 @@ def _share_words(promise: Promise) -> list[str]:
     low, high = promise.share_range or (0.0, 1.0)
     values = {"rows": _counted(promise, rows), "share": as_share(promise.share, rows)}
     values |= {"low": as_lower_end(low, rows), "high": as_upper_end(high, rows)}
-    return [words["share" if promise.classes is None else "share_place"].format(**_about(promise), **values)]
+    plain = "share" if promise.classes is None else "share_place"
+    return [words["share_macro" if promise.scope.macro else plain].format(**_about(promise), **values)]
 
 
 def _counted(promise: Promise, rows: int) -> str:
@@ -317,12 +321,13 @@ def _spread(promise: Promise, rows: int) -> list[str]:
     unknown = promise.is_by_unit and promise.class_rows is None
     if promise.level is None or promise.void == "at most" or unknown:
         return [plain]
+    all_classes = words["all_classes"].format(**_about(promise))
     if promise.lists_all:
-        return [plain, words["all_classes"]]
+        return [plain, all_classes]
     if promise.spread is None or law_rows is None:
         return [plain, words["no_spread"]]
     if conformal_rank(law_rows, promise.level) > law_rows:
-        return [plain, words["all_classes"]]
+        return [plain, all_classes]
     low, high = promise.spread
     smallest = "" if promise.class_rows is None else words["smallest"].format(unit=_unit(promise))
     ends = {"low": as_lower_end(low, law_rows), "high": as_upper_end(high, law_rows), "smallest": smallest}

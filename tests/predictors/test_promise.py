@@ -27,7 +27,7 @@ from shortlist.predictors import (
 )
 from shortlist.predictors.thresholds import THRESHOLD_RULES, ClassConditional, Interpolated, Macro, Marginal
 from shortlist.promise import Scope
-from shortlist.sentences import promise_brief, promise_numbers, promise_words
+from shortlist.sentences import promise_brief, promise_in_short, promise_numbers, promise_words
 from shortlist.taxonomy import Taxonomy
 
 
@@ -192,7 +192,18 @@ def test_what_is_measured_says_of_what():
         "That is measured on 80 objects with 3 photos that all have organ: leaf, not promised."
     ) in average
     missing = Promise("average class", level=0.9, asked=0.9, rows=80, left_out=2, scope=Scope(photos=3))
-    assert "2 classes have no objects with 3 photos: nothing is promised for them." in promise_words(missing)
+    said = promise_words(missing)
+    assert "2 classes have no objects with 3 photos for calibration: nothing is promised for them." in said
+    said = promise_words(Promise("size", size=3, scope=Scope(macro=True), rows=80, share=0.9))
+    assert (
+        "For the average class, 90 of 100 such lists contain the right class (95 % interval 81 to 96)."
+        in said
+    )
+    said = promise_words(Promise("size", size=3, scope=Scope(macro=True), **place))
+    assert "For the average class of the Alps, 90 of 100" in said and "measured on 80 photos, not" in said
+    few = Promise("place", level=0.9, asked=0.9, rows=3, lists_all=True, place="the Alps", classes=12)
+    assert promise_words(few).endswith("That is too few: every list has all classes of the Alps.")
+    assert promise_in_short(few).startswith("Every list has all classes of the Alps: there are too few")
 
 
 def test_a_measured_share_has_its_exact_interval():
@@ -272,7 +283,7 @@ def test_promises_about_classes_and_clusters():
     one = Promise("each class", level=0.9, asked=0.9, rows=99, class_rows=(9, 30), left_out=1, has_law=True)
     assert "1 class has too few photos: nothing is promised for it." in promise_words(one)
     average = Promise("average class", level=0.9, asked=0.9, rows=99, left_out=2)
-    assert "2 classes have no photos: nothing is promised for them." in promise_words(average)
+    assert "2 classes have no photos for calibration: nothing is promised for them." in promise_words(average)
 
     clustered, _ = calibrated("clustered", rows=2000)
     assert clustered.promise.about == "each cluster" and clustered.promise.class_rows is not None

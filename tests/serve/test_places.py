@@ -124,6 +124,38 @@ def test_the_sentence_says_what_it_is_about_and_what_not(alps):
     assert not four["promise"]["holds"] and "too few calibration objects" in four["promise"]["why_not"]
 
 
+def test_the_sentence_calls_a_place_by_its_title_in_the_language(alps):
+    options = {"place": "alps", "coverage": 0.9}
+    for lang, title in (("de", "Die Alpen"), ("en", "The Alps"), ("fr", "The Alps")):
+        body = alps.post("/v1/identify", params=options | {"lang": lang}, files=files(png(1))).json()
+        assert title in body["promise"]["words"] and body["promise"]["place"] == title
+        assert title in alps.get("/v1/ladder", params={"place": "alps", "lang": lang}).json()["scope"]
+        body = alps.post("/v2/identify/alps", params={"lang": lang}, files=files(png(1))).json()
+        assert title in body["promise"]["words"]
+    listed = {"classes": ["q1", "b1"], "coverage": 0.9, "lang": "de"}
+    body = alps.post("/v1/identify", params=listed, files=files(png(1))).json()
+    assert "für Fotos der 2 Klassen dieses Ortes: die gewählten Klassen." in body["promise"]["words"]
+
+
+def test_lists_of_a_small_place_have_no_more_classes_than_occur_there(alps):
+    said = alps.post("/v1/identify", params={"place": "alps", "top": 5}, files=files(png(1))).json()
+    assert said["promise"]["size"] == 3 == said["set_size"]
+    assert said["promise"]["words"].startswith("Such lists have 3 classes.")
+
+
+def test_a_share_by_class_says_so(alps, trees):
+    body = alps.post("/v1/identify", params={"top": 1, "macro": True}, files=files(png(1))).json()
+    assert "For the average class, " in body["promise"]["words"]
+    rows = population(trees, macro=True)
+    assert body["promise"]["share"] == pytest.approx(rows.coverage_of_top(1), abs=1e-12)
+
+
+def test_the_steps_of_a_control_say_what_they_were_measured_on(alps):
+    for photos, what in ((1, "300 photos"), (3, "300 objects"), (5, "300 objects")):
+        body = alps.get("/v1/ladder", params={"photos": photos}).json()
+        assert f"are those of {what} for calibration" in body["words"]
+
+
 def test_places_are_listed_with_their_titles(alps):
     body = alps.get("/v1/places", params={"lang": "de"}).json()
     schemas.PlaceList.model_validate(body)
@@ -185,7 +217,12 @@ def test_the_ladder_is_that_of_the_population(alps, trees, start):
         ({"coverage": 0.9, "at_least": 3, "at_most": 2}, "at_most must be >= at_least (3), got 2."),
         ({"top": 2, "at_most": 2}, "at_most goes with average or coverage, got it with top."),
         ({"average": 3, "at_most": 2}, "average must be from 1 to 2, got 3."),
-        ({"average": 3, "place": "alps"}, "average must be from 1 to 2.9"),
+        (
+            {"average": 3, "place": "alps"},
+            "average must be from 1 to 2.99333, got 3 (3 classes are possible).",
+        ),
+        ({"average": 1, "classes": ["q1"]}, "average must be left out where 1 class is possible: choose top"),
+        ({"classes": ["q1"] * 2001}, "classes: List should have at most 2000 items, not 2001."),
     ],
 )
 def test_bad_options_are_refused_in_one_sentence(alps, options, words):

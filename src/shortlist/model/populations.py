@@ -116,6 +116,7 @@ class Populations:
             column=column,
             value=value,
             joined=group != choice.group,
+            macro=choice.macro,
         )
 
 

@@ -174,16 +174,21 @@ class Resolver:
             return
         [name] = maker.makers
         if chosen is None:
-            raise ValueError(f"{name} must not be given here: no class of the place has calibration rows")
+            kind = "an average size" if name == "average" else "a coverage"
+            raise ValueError(
+                f"place must have a class with calibration rows for lists of {kind}, got none: choose top"
+            )
         if maker.coverage is not None:
             chosen.population.thresholds(maker.coverage)
         elif maker.average is not None:
             low, high = max(1, maker.at_least), chosen.population.max_size
             high = high if maker.at_most is None else min(high, maker.at_most)
             if high < 1:
-                raise ValueError("average must not be given: the model has one class")
+                raise ValueError("average must be left out where 1 class is possible: choose top or coverage")
             if not low <= maker.average <= high:
-                raise ValueError(f"average must be from {low:g} to {high:g}, got {maker.average:g}")
+                classes = chosen.population.num_classes
+                few = f" ({classes} classes are possible)" if classes <= maker.average else ""
+                raise ValueError(f"average must be from {low:g} to {high:g}, got {maker.average:g}{few}")
 
     def _promise(self, maker: Choice, chosen: ChosenPopulation | None, rows_also: str) -> Promise:
         if maker.predictor is not None:
@@ -191,7 +196,8 @@ class Resolver:
             voids = {"place": maker.place, "group": maker.group, "photos": maker.photos > 1}
             return replace(promise, void=next((void for void, asked in voids.items() if asked), None))
         if chosen is None:
-            return Promise("nothing", size=maker.top)
+            classes = None if maker.place is None else self._populations.match(maker.place).matched
+            return Promise("nothing", size=_size(maker, classes))
         population, scope, void = chosen
         facts = {"scope": scope, "rows": population.size, "void": void, "at_most": maker.at_most}
         facts["share_rows"] = population.effective_size
@@ -200,7 +206,7 @@ class Resolver:
             facts |= {"place": maker.place.shown, "classes": match.matched}
         if maker.top is not None:
             share = population.coverage_of_top(maker.top)
-            return Promise("nothing", size=maker.top, share=share, **facts)
+            return Promise("nothing", size=_size(maker, population.num_classes), share=share, **facts)
         bounds = {"at_least": maker.at_least, "at_most": maker.at_most}
         if maker.average is not None:
             share = population.coverage_at(maker.average, **bounds)
@@ -227,6 +233,11 @@ class Resolver:
         predictors = self._predictors if name is None else {name: self._predictors[name]}
         reports = [predictor.report for predictor in predictors.values()]
         return next((report.rows_also for report in reports if report is not None), "")  # the same rows
+
+
+def _size(choice: Choice, classes: int | None) -> int | None:
+    """Return the size of lists of the best classes, of which so many are possible."""
+    return choice.top if choice.top is None or classes is None else min(choice.top, classes)
 
 
 def _about(choice: Choice) -> About:

@@ -20,6 +20,7 @@ from shortlist.sentences import (
     why_not,
 )
 from shortlist.serve.exchange import Answer
+from shortlist.serve.places import promise_at
 
 
 def written(content: Any) -> bytes:
@@ -105,7 +106,7 @@ class AnswerForm:
             "set_size": len(listed.members),
             "set_probability": round(min(listed.mass or 0.0, 1.0), 6),
             "choice": choice_form(listed.choice),
-            "promise": _promise_text(listed.promise, said),
+            "promise": _promise_text(promise_at(listed.promise, listed.choice.place, said), said),
             "common_ancestor": None if ancestor is None else ancestor._asdict(),
             "next_photo": None if answer.next_photo is None else self._next_photo(answer.next_photo, said),
             "renormalized": listed.choice.place is not None,

@@ -102,7 +102,8 @@ def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     place = str([*first["loc"], "the request"][:2][-1])  # the option, and not the number of one of its values
-    return _refused(request, Refusal(422, "bad_parameter", f"{place[:80]}: {str(first['msg'])[:300]}."))
+    words = str(first["msg"]).replace(" after validation", "")[:300]
+    return _refused(request, Refusal(422, "bad_parameter", f"{place[:80]}: {words}."))
 
 
 def _http(request: Request, error: Exception) -> Response:

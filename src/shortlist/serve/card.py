@@ -9,9 +9,10 @@ from shortlist.class_table import GROUPS
 from shortlist.metrics import Averages, Results
 from shortlist.model import Choice, Model
 from shortlist.predictors import CalibrationRows, Population
-from shortlist.sentences import ladder_words, novelty_words, scope_words
+from shortlist.sentences import LANGUAGE, ladder_words, novelty_words, scope_words, speaking
 from shortlist.serve.answer_form import promise_form
 from shortlist.serve.limits import MAX_IMAGES, Limits
+from shortlist.serve.places import promise_at
 
 COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999)
 SIZES = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50)
@@ -136,12 +137,13 @@ def _population(model: Model, *, macro: bool = False) -> Population | None:
     return None if model.score_map.now is None else model.population(Choice(top=1, macro=macro))
 
 
-def ladder(model: Model, choice: Choice) -> dict[str, Any] | None:
+def ladder(model: Model, choice: Choice, language: str = LANGUAGE) -> dict[str, Any] | None:
     """Say what each step of a control from fewer to surer means, as far as the calibration rows tell.
 
     Args:
         model: The model.
         choice: Which objects it is about.
+        language: Language of the sentences.
     """
     if model.score_map.now is None or model.population(replace(choice, top=1)) is None:
         return None
@@ -150,10 +152,12 @@ def ladder(model: Model, choice: Choice) -> dict[str, Any] | None:
     assert population is not None  # as for lists of one class
     sizes = [size for size in SIZES if size <= population.max_size]
     tops = [k for k in (1, 2, 3, 5, 10, 20) if k <= population.num_classes]
+    promise = promise_at(model.resolve(choice)[1], choice.place, language)
+    with speaking(language):
+        said = {"words": ladder_words(promise), "scope": scope_words(promise)}
     return {
         "rows": population.size,
-        "words": ladder_words(population.size),
-        "scope": scope_words(model.resolve(choice)[1]),
+        **said,
         "coverage": _coverage_steps(population),
         "average": [{"average": size, "share": population.coverage_at(size)} for size in sizes],
         "top": [{"top": k, "share": population.coverage_of_top(k)} for k in tops],

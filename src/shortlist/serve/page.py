@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from shortlist._spoken import as_count
 from shortlist.promise import default_predictor
-from shortlist.sentences import LANGUAGES, ladder_words, language_for, speaking, strings
+from shortlist.sentences import LANGUAGES, language_for, speaking, strings
 from shortlist.serve.limits import MAX_IMAGES
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service, language_of
@@ -64,7 +64,7 @@ def _filled(service: Service, language: str, app: Mapping[str, Any] | None) -> s
         "words": words,
         "version": card["version"],
         "classes": card["classes"],
-        "ladder": card["ladder"] and {**card["ladder"], "words": ladder_words(card["ladder"]["rows"])},
+        "ladder": card["ladder"],
         "level": _level(service),
         "places": [
             {name: form[name] for name in ("name", "title")} for form in service.places.forms(language)

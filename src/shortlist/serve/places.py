@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from shortlist._messages import examples, one_line
 from shortlist.class_table import ClassTable
 from shortlist.place import Place, PlaceMatch
+from shortlist.promise import Promise
 from shortlist.sentences import LANGUAGE
 from shortlist.serve.refusals import Refusal
 
@@ -136,6 +138,11 @@ class ServedPlaces:
             }
             for place, match in self
         ]
+
+
+def promise_at(promise: Promise, place: Place | None, language: str) -> Promise:
+    """Return a promise whose place, if there is one, is called by its title in a language."""
+    return replace(promise, place=title_of(place, language)) if place and promise.place else promise
 
 
 def title_of(place: Place, language: str) -> str:

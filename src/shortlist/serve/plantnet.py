@@ -28,7 +28,7 @@ from shortlist.serve.exchange import Answer
 from shortlist.serve.forms import Form, Upload, distinct, read_form
 from shortlist.serve.limits import MAX_IMAGES, Held
 from shortlist.serve.options import BatchOptions
-from shortlist.serve.places import ALL
+from shortlist.serve.places import ALL, promise_at
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
 
@@ -165,8 +165,9 @@ async def _identified(
     }
     shown = _results(answer, service, str(request.base_url).rstrip("/"), asked)
     body = {"query": query, "language": asked.lang, **_answer_form(answer, shown, service, left)}
-    with speaking(language_for(asked.lang)):
-        body["promise"] = promise_form(answer.listed.promise)
+    said = language_for(asked.lang)
+    with speaking(said):
+        body["promise"] = promise_form(promise_at(answer.listed.promise, place, said))
     return JSONResponse(body, headers=_rate_headers(service, left))
 
 

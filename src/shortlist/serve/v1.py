@@ -14,7 +14,7 @@ from starlette.requests import Request
 from shortlist._text import composed, folded
 from shortlist.class_table import ClassTable
 from shortlist.model import Choice
-from shortlist.sentences import LANGUAGE, language_for, speaking
+from shortlist.sentences import LANGUAGE, language_for
 from shortlist.serve import examples, schemas
 from shortlist.serve.card import ladder
 from shortlist.serve.forms import Form, Upload, distinct, read_form
@@ -210,8 +210,7 @@ def _add_places(router: APIRouter, service: Service) -> None:
 
     @lru_cache(maxsize=64)  # of values that clients choose
     def steps(choice: Choice, language: str) -> dict[str, Any] | None:
-        with speaking(language):
-            return ladder(service.model, choice)
+        return ladder(service.model, choice, language)
 
     @router.get(
         "/v1/ladder",
