@@ -142,9 +142,7 @@ class Place:
                 if label:
                     where = f"{path}, row {number}: the"
                     if label.count("(") > label.count(")") or (not has_head and _is_author(cells)):
-                        raise ValueError(
-                            f"{where} name must be in quotes, as it has a comma, got {label[:80]}"
-                        )
+                        raise ValueError(f"{where} name with a comma must be in quotes, got {label[:80]}")
                     weight = _weight(weight or "1", f"{where} weight")
                     weights[label] = weights.get(label, 0.0) + weight
         return Place(weights, Path(path).stem)
