@@ -129,6 +129,36 @@ def _export_archive(
     return {"observations": number, **reasons, "written": str(out)}
 
 
+@feedback_app.command("import")
+def import_file(
+    store: Store,
+    files: Annotated[list[Path], argument("Files of answers that people saved in an app.")],
+    as_json: AsJson = False,
+) -> None:
+    """Record answers that people saved as files in an app (shortlist export --format app).
+
+    An answer that is in the store is not recorded again. The exit code is 1 if an answer was refused.
+    """
+    from shortlist.feedback import FeedbackStore
+    from shortlist.serve import import_answers
+
+    counts: dict[str, Any] = {"new": 0, "known": 0, "refused": 0}
+    refused: list[str] = []
+    with FeedbackStore(store) as opened:
+        for file in files:
+            done = import_answers(opened, file)
+            counts["new"] += done.new
+            counts["known"] += done.known
+            refused += [f"{file}: {words}" for words in done.refused]
+    counts["refused"] = len(refused)
+    _print(counts | ({"reasons": refused} if as_json else {}), as_json)
+    if not as_json:
+        for words in refused:
+            typer.echo(printable(words), err=True)
+    if refused:
+        raise typer.Exit(1)
+
+
 @feedback_app.command()
 def review(
     store: Store,

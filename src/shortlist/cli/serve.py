@@ -118,6 +118,14 @@ def serve(
         People,
         option("Who may answer: open for anybody, invited for people with a link of shortlist people add."),
     ] = People.open,
+    app_answers: Annotated[
+        bool,
+        option(
+            "Take answers to lists that an app made (shortlist export --format app). Nobody signed these "
+            "lists: the model of an answer is then app:VERSION.",
+            "--app-answers",
+        ),
+    ] = False,
     kind: Annotated[
         str,
         option("What the model knows, such as 'a plant': the page has a button for what is no such thing."),
@@ -171,7 +179,7 @@ def serve(
     paths = {"feedback": feedback} | paths
     parts = {"limits": limits, "audit": audit, "device": device, "network": network}
     parts |= {"any_project": any_project, "allow_urls": tuple(allow_urls or ())}
-    parts |= {"kind": kind, "people": people.value}
+    parts |= {"kind": kind, "people": people.value, "app_answers": app_answers}
     source = ServiceSource(**paths, **parts)  # type: ignore[arg-type]
     where: dict[str, Any] = {"host": host, "port": port, "origins": cors or (), "hosts": allow_host or ()}
     if engine == "ray":

@@ -1,3 +1,4 @@
+from .app_answers import import_answers as import_answers
 from .desk import FeedbackDesk as FeedbackDesk
 from .limits import Limits as Limits
 from .on_ray import serve_on_ray as serve_on_ray

@@ -74,7 +74,9 @@ def _add_post(router: APIRouter, service: Service) -> None:
             store = await asyncio.to_thread(lambda: service.feedback.store)
             hashes = [hashlib.sha256(copy).hexdigest() for copy in copies]
             said.person, key = service.door.writer(request, client, said.person)
-            event = _event(said, hashes, store.secret, service.class_index, key=key)
+            if said.listed is not None and not service.app_answers:
+                raise bad("listed must not be given: the server was started without --app-answers.")
+            event = event_of(said, hashes, store.secret, service.class_index, key=key)
             kept = await recorded(store, event, copies)
         service.review.changed()
         return kept_answer(kept, event)
@@ -279,11 +281,16 @@ def refusing_bad() -> Iterator[None]:
         raise bad(f"{error}.") from None
 
 
-def check_class(said: schemas.Said, classes: Collection[str]) -> None:
-    """Refuse an answer without the class that it must name, or with one that it must not."""
+def check_class(said: schemas.Said, classes: Collection[str] | None) -> None:
+    """Refuse an answer without the class that it must name, or with one that it must not.
+
+    Args:
+        said: The answer.
+        classes: Ids of the classes that there are; any if ``None``.
+    """
     if (said.class_id is not None) != (said.verb in ("confirm", "other_class")):
         raise bad("class_id must be given for confirm and other_class, and only there.")
-    if said.class_id is not None and said.class_id not in classes:
+    if said.class_id is not None and classes is not None and said.class_id not in classes:
         raise bad("class_id must be the id of one of the model's classes.")
     if (said.name is not None) != (said.verb == "new_name"):
         raise bad("name must be given for new_name, and only there.")
@@ -295,16 +302,33 @@ def check_listed(said: schemas.Said, listed: Iterable[Shown]) -> None:
         raise bad("class_id of confirm must be in the list; for another class there is other_class.")
 
 
-def _event(
-    said: schemas.Feedback, copies: list[str], secret: bytes, classes: Collection[str], *, key: str
+def event_of(
+    said: schemas.Feedback, copies: list[str], secret: bytes, classes: Collection[str] | None, *, key: str
 ) -> Event:
-    """Return a checked answer of a person about photos of his own."""
+    """Return a checked answer of a person about photos of his own.
+
+    Args:
+        said: The answer, with a receipt of this store or the list of an app.
+        copies: SHA-256 of each photo that comes with it.
+        secret: What signs receipts.
+        classes: Ids of the classes that there are; any if ``None``.
+        key: Key by which the person was let in.
+    """
     check_class(said, classes)
-    listed = receipt_of(said, secret)
+    listed = receipt_of(said, secret) if said.listed is None else _app_list(said, said.listed)
     shown = _shown(said, [Shown(*entry) for entry in listed["shown"]], audit=bool(listed["audit"]))
     facts = observed(said, copies, secret, key=key, listed=listed)
     with refusing_bad():
         return Event(said.verb, label=said.class_id or said.name or "", shown=shown, **facts)
+
+
+def _app_list(said: schemas.Feedback, listed: schemas.AppList) -> dict[str, Any]:
+    """Return the list of an app, marked as one: nobody signed it, so that no audit and no model counts it."""
+    if said.receipt is not None:
+        raise bad("at most one of receipt and listed must be given.")
+    content = listed.model_dump()
+    choice = {name: value for name, value in content["choice"].items() if value not in (None, False)}
+    return {**content, "choice": choice, "model": f"app:{listed.model}", "audit": False}
 
 
 def _shown(said: schemas.Feedback, listed: list[Shown], *, audit: bool) -> tuple[Shown, ...]:

@@ -84,8 +84,46 @@ class Said(BaseModel):
     )
 
 
+class AppChoice(BaseModel):
+    """What made the list of an app."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    predictor: str | None = Field(default=None, max_length=200)
+    top: int | None = None
+    average: float | None = None
+    coverage: float | None = None
+    macro: bool | None = None
+    at_least: int | None = None
+    at_most: int | None = None
+    place: str | None = Field(default=None, max_length=200)
+    group: str | None = Field(default=None, max_length=500)
+    promised: float | None = Field(default=None, gt=0, lt=1)
+
+
+class AppList(BaseModel):
+    """A list that an app made without a server: nobody signed it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    images: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = Field(
+        min_length=1, max_length=MAX_IMAGES, description="SHA-256 of each photo."
+    )
+    shown: list[tuple[Id, Annotated[float, Field(ge=0, le=1)], bool]] = Field(
+        max_length=100, description="Id, probability, and whether it was in the set, of each class shown."
+    )
+    choice: AppChoice
+    model: str = Field(min_length=1, max_length=100, description="Version of the app's model.")
+    status: Literal["ok", "not_confident", "novel"]
+
+
 class Feedback(Observed, Said):
     """What a person says about a list of photos of his own."""
+
+    listed: AppList | None = Field(
+        default=None,
+        description="The list of an app, in place of a receipt; for a server with --app-answers.",
+    )
 
     shown: list[Id] | None = Field(
         default=None, max_length=100, description="Ids that the person saw, if not those of the set."

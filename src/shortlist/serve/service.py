@@ -63,6 +63,7 @@ class Service:
         places: Places that requests can name; see :func:`~shortlist.serve.places.read_places`.
         names: Names that people can search; those of the model's classes if ``None``.
         people: Who may answer: ``open`` (anybody) or ``invited`` (people with a personal link).
+        app_answers: Whether people may answer to lists that an app made, which nobody can check.
         kind: What the model knows, such as ``"a plant"``, for the page; empty if it is not said.
         metrics: Counters, which services share that take each other's place; its own if ``None``.
 
@@ -86,6 +87,7 @@ class Service:
         places: Sequence[Place] = (),
         names: Checklist | None = None,
         people: str = "open",
+        app_answers: bool = False,
         kind: str = "",
         metrics: Metrics | None = None,
     ) -> None:
@@ -110,7 +112,7 @@ class Service:
         self.replies = Admission(replace(self.limits, requests=REPLIES))
         self.rate = RateLimit(self.limits.rate)
         self.any_project, self.fetcher = any_project, Fetcher(allow_urls, self.limits)
-        self.kind = kind
+        self.kind, self.app_answers = kind, app_answers
         self.decoder = Decoder(model, self.limits)
         self.batcher = Batcher(self._answer, self.limits, self.metrics, lambda: self.admission.arriving)
         self.version = "unsaved" if source is None else model_version(source)

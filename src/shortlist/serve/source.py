@@ -35,6 +35,7 @@ class ServiceSource:
         places: Folder of places, or ``None``; it is read with each release.
         names: Checklist that people can search, or ``None``; it is read once.
         people: Who may answer: ``open`` (anybody) or ``invited`` (people with a personal link).
+        app_answers: Whether people may answer to lists that an app made, which nobody can check.
         kind: What the model knows, such as ``"a plant"``, for the page; empty if it is not said.
         device: Device of the network.
         network: For a model whose network is the user's own code, the function that makes it.
@@ -53,6 +54,7 @@ class ServiceSource:
     places: str | None = None
     names: str | None = None
     people: str = "open"
+    app_answers: bool = False
     kind: str = ""
     device: str = "cpu"
     network: str | None = None
@@ -104,7 +106,7 @@ class ServiceSource:
         if index is None and (folder / "index").is_dir():
             index = str(folder / "index")
         known = None if index is None else ImageIndex.open(index, model=model)
-        names = ("audit", "limits", "any_project", "allow_urls", "people", "kind")
+        names = ("audit", "limits", "any_project", "allow_urls", "people", "app_answers", "kind")
         options = {name: getattr(self, name) for name in names}
         places = () if self.places is None else read_places(self.places)
         return Service(model, source=folder, index=known, places=places, **options, **parts)
