@@ -8,6 +8,7 @@ READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 BENCH_READY := $(VENV)/.bench-ready
 TRAINER_READY := $(VENV)/.trainer-ready
+PEERS_READY := $(VENV)/.peers-ready
 # one process for each core, of one thread each: threads would mostly wait for each other
 # each of which takes a half of the tests in their order, so that what a file builds is built once
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -31,13 +32,18 @@ $(TRAINER_READY): $(READY)
 		transformers accelerate tokenizers regex psutil
 	touch $@
 
+# what tests/test_migration.py compares with; without dependencies, which are here already
+$(PEERS_READY): $(READY)
+	$(INSTALL) --no-deps --no-compile --upgrade --target $(VENV)/peers mapie torchcp
+	touch $@
+
 demo: $(READY)  ## train on the embedded glyphs, calibrate, compare: two minutes
 	$(BIN)/shortlist demo
 
 test: $(READY)  ## the default test suite
 	$(PYTEST) -m "not slow"
 
-slow: $(READY) $(TRAINER_READY)  ## the long tests
+slow: $(READY) $(TRAINER_READY) $(PEERS_READY)  ## the long tests
 	$(PYTEST) -m slow
 
 wheel: $(READY)  ## the wheel, built, installed and tried in another place

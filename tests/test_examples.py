@@ -28,16 +28,6 @@ def load(name):
     return module
 
 
-def test_probabilities_of_scikit_learn_make_sets(capsys):
-    pytest.importorskip("sklearn")
-    results = load("scikit_learn").main()
-    assert capsys.readouterr().out.endswith("classes in a set on average\n")
-    sets = results.sets
-    assert results.rows == 540 and sets["top2"].size.micro.value == 2
-    assert abs(sets["average2"].size.micro.value - 2) < 0.15
-    assert abs(sets["conformal90"].coverage.micro.value - 0.9) < 0.04  # 3 deviations of 540 rows
-
-
 def test_three_domains_become_one_and_each_is_strange_to_the_others(tmp_path, monkeypatch, capsys):
     generator = torch.Generator().manual_seed(0)
     for place, name in enumerate("abc"):

@@ -3,6 +3,8 @@
 Peers that are not installed are left out.
 """
 
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,10 @@ from shortlist.losses import imbalanced_noised_topk_loss, noised_topk_loss, rank
 from shortlist.metrics import calibration_error, set_coverage, set_size, topk_accuracy
 from shortlist.predictors import Conformal
 from shortlist.predictors.conformity import APS, RAPS, SAPS, class_scores
+
+PEERS = Path(sys.prefix) / "peers"  # where `make slow` puts them, beside what the others find
+if PEERS.is_dir() and str(PEERS) not in sys.path:
+    sys.path.append(str(PEERS))
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the peers
 
@@ -104,6 +110,38 @@ def mapie_sets(rows, score, **params):
 
 def test_lac_sets_are_those_of_mapie(rows):
     assert torch.equal(mapie_sets(rows, "lac"), our_sets((rows[0].double(), rows[1])))
+
+
+def test_the_example_beside_mapie_has_the_same_sets_in_both_libraries():
+    pytest.importorskip("mapie.classification")
+    page = (Path(__file__).parents[1] / "docs" / "guides" / "scikit_learn.md").read_text()
+    names: dict = {}
+    for code in re.findall(r"```python[^\n]*\n(.*?)```", page, flags=re.S):
+        exec(code, names)
+    np.testing.assert_array_equal(names["our_sets"], names["their_sets"])
+    assert 1.5 < names["our_sets"].sum(1).mean() < 4
+
+
+@pytest.mark.parametrize(("rows", "same"), [(700, True), (718, False)])
+def test_mapie_asks_for_a_row_more_than_the_theorem_of_cv(rows, same):
+    mapie = pytest.importorskip("mapie.classification")
+    model_selection = pytest.importorskip("sklearn.model_selection")
+    from sklearn.datasets import load_digits
+    from sklearn.linear_model import LogisticRegression
+
+    from shortlist.sklearn import SetClassifier
+
+    inputs, target = load_digits(return_X_y=True)
+    folds = model_selection.KFold(5, shuffle=True, random_state=0)
+    (inputs, new), (target, _) = np.split(inputs[:, ::4], [rows]), np.split(target, [rows])
+    model = LogisticRegression(max_iter=2000)
+    peer = mapie.CrossConformalClassifier(
+        model, confidence_level=0.9, conformity_score="lac", cv=folds, random_state=0
+    ).fit_conformalize(inputs, target)
+    theirs = peer.predict_set(new, agg_scores="crossval")[1][:, :, 0]
+    ours = SetClassifier(model, Conformal(0.9), cv=folds).fit(inputs, target).predict_set(new)
+    assert (theirs <= ours).all() and bool((theirs == ours).all()) == same
+    assert int((ours & ~theirs).sum(1).max()) <= 1
 
 
 @pytest.mark.parametrize("last", [True, "randomized", False])

@@ -55,12 +55,14 @@ ROOMS = (
         "demo",
         "papers",
         "report",
+        "sklearn",
         "cli",
     ),
 )
 # what only some rooms may know of
 ONLY_IN = {
     "lightning": ("training",),
+    "sklearn": ("sklearn",),
     "typer": ("cli",),
     "matplotlib": ("datasets", "curation", "demo", "papers"),
     "jinja2": ("report", "serve"),

@@ -19,6 +19,7 @@ from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.calibration_rows import CalibrationRows
 from shortlist.predictors.chosen_coverage import COVERAGES, MOST_CLASSES, calibrate_highest
 from shortlist.predictors.conformal import Conformal
+from shortlist.predictors.cross import CrossConformal, check_crosses
 from shortlist.predictors.feature_means import FeatureMeans
 from shortlist.predictors.kept import KeptCalibration, KeptRows, NotKeptError, kept_rule
 from shortlist.predictors.lists import Candidate, EntersAt, Node, sizes, to_lists, to_nodes
@@ -43,6 +44,7 @@ __all__ = [
     "CalibrationWarning",
     "Candidate",
     "Conformal",
+    "CrossConformal",
     "EntersAt",
     "FeatureMeans",
     "Finished",
