@@ -2,6 +2,7 @@
 
 from shortlist.model.choice import Choice
 from shortlist.model.doctor import examine_model
+from shortlist.model.exporting import LISTS_FORMAT, export_lists
 from shortlist.model.files import (
     ModelError,
     model_folder,
@@ -36,6 +37,7 @@ __all__ = [
     "Model",
     "ModelError",
     "ShortList",
+    "export_lists",
     "keep_rows",
     "model_hash",
     "model_version",

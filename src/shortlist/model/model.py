@@ -20,9 +20,9 @@ from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
 from shortlist.model.choice import Choice
 from shortlist.model.files import ModelError
-from shortlist.model.graph import HeadChoice, ModelGraph, example_inputs, export_onnx, known_shape
+from shortlist.model.graph import HeadChoice, known_shape, onnx_of, write_onnx
 from shortlist.model.images import in_parts, prepare_images
-from shortlist.model.inputs import Rows, check_batch, inputs_for, running, tensor_on
+from shortlist.model.inputs import Rows, check_batch, running, tensor_on
 from shortlist.model.listing import Lister, ShortList
 from shortlist.model.saved import SavedModel
 from shortlist.models import NetworkSpec, classifier_input, head_scores, output_and_features
@@ -355,29 +355,30 @@ class Model:
             raise ModelError(f"{folder} holds parts that do not go together: {error}") from error
 
     def export_onnx(
-        self, path: str | Path, *, predictor: str | None = None, batch: Rows | None = None
+        self,
+        path: str | Path,
+        *,
+        predictor: str | None = None,
+        batch: Rows | None = None,
+        pictures: bool = False,
     ) -> None:
-        """Write the model from prepared inputs on as one ONNX file, for any number of rows.
+        """Write the model as one ONNX file, for any number of prepared inputs, or for one picture.
 
-        Input ``inputs`` (n, ...); outputs ``scores`` (n, c), ``probabilities`` (n, c) and, with a predictor,
-        ``sets`` (n, c). Other runtimes round otherwise: a class whose score is at the threshold may be in or
-        out. The preprocessing of pictures is not part of it. Needs ``pip install 'shortlist[export]'``.
+        Input ``inputs`` (n, ...), or ``picture`` (height, width, 3), uint8 RGB of any size; outputs
+        ``scores`` (n, c), ``probabilities`` (n, c) and, with a predictor, ``sets`` (n, c). Other runtimes
+        round otherwise: a class at the threshold may be in or out. :func:`shortlist.model.export_lists`
+        writes what lists need beside it. Needs ``pip install 'shortlist[export]'``.
 
         Args:
             path: Path of the file, which appears only when it is complete.
             predictor: Name of the predictor whose sets are exported; no sets if ``None``.
             batch: Inputs (n, ...) that show shape and type, where neither the network's specification nor the
                 preprocessing tells.
-
-        Raises:
-            UnknownPriorError: If the meaning of the scores is not known.
+            pictures: Whether the preprocessing is in the file. It takes a picture that is upright.
         """
         self._check_known()
-        chosen = None if predictor is None else self._predictor(predictor)
-        graph = ModelGraph(self.network, self.head, self.score_map, self._to_shown, chosen).eval()
-        batch = example_inputs(self.spec, self.preprocessing) if batch is None else batch
-        self.scores(batch)  # which says what is wrong with it
-        export_onnx(graph, inputs_for(self.network, self.device, batch).contiguous(), path)
+        chosen = {} if predictor is None else {"sets": self._predictor(predictor)}
+        write_onnx(onnx_of(self, chosen, batch=batch, pictures=pictures), path)
 
     def _running(self, batch: Rows) -> AbstractContextManager[Tensor]:
         return running(self.network, self.device, batch, known_shape(self.spec, self.preprocessing))

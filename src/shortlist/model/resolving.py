@@ -69,7 +69,7 @@ class Resolver:
     def _made(self, choice: Choice) -> Resolved:
         checked = self._completed(choice)
         self._check_objects(checked)
-        maker = self._in_other_words(checked)
+        maker = self.in_other_words(checked)
         self._check_maker(maker)
         chosen = self._chosen(maker)
         self._check_sizes(maker, chosen)
@@ -106,7 +106,7 @@ class Resolver:
         if choice.group is not None and self._populations.rows is not None:
             self._populations.rows.members(*choice.group)
 
-    def _in_other_words(self, choice: Choice) -> Choice:
+    def in_other_words(self, choice: Choice) -> Choice:
         """Return the choice that makes a predictor's kind of sets from the rows, for other objects."""
         if choice.predictor is None:
             return choice
