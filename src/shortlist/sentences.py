@@ -1,7 +1,6 @@
 """What the tool says to people about promises, and on its page, in the language that is spoken."""
 
 import re
-from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from shortlist._spoken import (
@@ -190,9 +189,12 @@ def scope_words(promise: Promise) -> str:
         >>> scope_words(Promise("place", level=0.9, place="the Alps", classes=12))
         'This is about the 12 classes of the Alps, and not about a class that does not occur there.'
     """
-    place = strings()["promise"]["scope"]["place_one" if promise.classes == 1 else "place"]
-    said = [] if promise.classes is None else [place.format(**_about(promise))]
-    return " ".join([*said, *_scope(replace(promise, classes=None), whole=True)])
+    words, said = strings()["promise"]["scope"], []
+    if promise.classes is not None:
+        said.append(words["place_one" if promise.classes == 1 else "place"].format(**_about(promise)))
+    if objects := _objects(promise):
+        said.append(words["about_objects"].format(objects=objects))
+    return " ".join([*said, *_joined(promise)])
 
 
 def _for_whom(promise: Promise) -> str:
@@ -245,29 +247,34 @@ def _what(promise: Promise) -> list[str]:
     return [*size, words["nothing"]]
 
 
-def _scope(promise: Promise, *, whole: bool = False) -> list[str]:
-    """Say which objects a promise is about, and which not: what was not said before, or the whole."""
+def _joined(promise: Promise) -> list[str]:
+    """Say that all photos count together, if too few are like those that the promise was asked for."""
+    words, scope = strings()["promise"]["scope"], promise.scope
+    values = {"column": _fact(scope.column), "value": _fact(scope.value)}
+    return [words["joined"].format(**values)] if scope.joined else []
+
+
+def _scope(promise: Promise) -> list[str]:
+    """Say which objects a promise is about, and which not, where that was not said before."""
     words, scope, said = strings()["promise"]["scope"], promise.scope, []
-    joined = (
-        [words["joined"].format(column=_fact(scope.column), value=_fact(scope.value))] if scope.joined else []
-    )
     if promise.level is None:
-        return joined
+        return _joined(promise)
     counts = {"classes": 0 if promise.about == "place" else promise.classes, "unknown": scope.unknown}
     for name, count in counts.items():
         if count:
             key = f"{name}_one" if count == 1 else name
             said.append(words[key].format(**{**_about(promise), "count": as_count(count)}))
     objects = _objects(promise)
-    if objects and (whole or promise.about not in ("rows", "node")):
+    if objects and promise.about not in ("rows", "node"):
         said.append(words["objects"].format(objects=objects))
-    return [*said, *joined]
+    return [*said, *_joined(promise)]
 
 
 def _bounds(promise: Promise) -> list[str]:
     """Say how large lists are at most, and how often they contain the right class where that is measured."""
     words, said = strings()["promise"], []
-    if promise.at_most is not None and promise.void != "at most":  # which says so
+    few = promise.classes is not None and promise.classes <= (promise.at_most or 0)
+    if promise.at_most is not None and not few and promise.void != "at most":  # which says so
         said.append(words["at_most"].format(most=_classes(promise.at_most)))
     return [*said, *_share_words(promise)]
 

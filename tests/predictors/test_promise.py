@@ -201,6 +201,8 @@ def test_what_is_measured_says_of_what():
     )
     said = promise_words(Promise("size", size=3, scope=Scope(macro=True), **place))
     assert "For the average class of the Alps, 90 of 100" in said and "measured on 80 photos, not" in said
+    assert "A list has at most 6 classes." in promise_words(Promise("size", size=3, at_most=6, rows=80))
+    assert "at most" not in promise_words(Promise("size", size=3, at_most=12, **place))  # of the 12 there
     few = Promise("place", level=0.9, asked=0.9, rows=3, lists_all=True, place="the Alps", classes=12)
     assert promise_words(few).endswith("That is too few: every list has all classes of the Alps.")
     assert promise_in_short(few).startswith("Every list has all classes of the Alps: there are too few")

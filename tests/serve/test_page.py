@@ -106,7 +106,7 @@ def test_a_drawing_gets_a_list_that_grows_with_the_control_and_is_confirmed(view
     assert all(set(few) <= set(more) for few, more in pairwise(lists))
     assert len(lists[0]) < len(lists[-1]) and lists[0] == before
     assert not any("/v1/identify" in url for url in view.requests[requests:])
-    assert "You moved the control" in view.locator("#messages").inner_text()
+    assert "You changed the settings" in view.locator("#messages").inner_text()
     view.locator("#slider").fill("0")
     view.locator("li.candidate button.confirm").first.click()
     view.get_by_text("Thank you. Your answer is kept.").wait_for()

@@ -15,7 +15,12 @@ from tests.serve.running import running
 from tests.serve.test_page import names, upload, violations
 
 ALPS = Place({"f1": 4, "b1": 2, "b2": 1}, "alps", {"en": "The Alps", "de": "Die Alpen"})
-PARK = Place({"q1": 1, "q2": 1, "a/1": 1, "f1": 1, "yeti": 1}, "park", "The park <b>")
+PARK = Place(
+    {"q1": 1, "q2": 1, "a/1": 1, "f1": 1, "yeti": 1},
+    "park",
+    "The park <b> of the northern mountains and their lakes",
+)
+ONE = Place({"b1": 1}, "one", "The garden")
 SEEDS = (1, 2, 3)
 
 
@@ -27,7 +32,9 @@ def model():
 @pytest.fixture(scope="module")
 def address(model, tmp_path_factory):
     feedback = tmp_path_factory.mktemp("places") / "feedback"
-    with running(make_app(Service(model, index=Index(), feedback=feedback, places=[ALPS, PARK]))) as found:
+    with running(
+        make_app(Service(model, index=Index(), feedback=feedback, places=[ALPS, PARK, ONE]))
+    ) as found:
         yield found
 
 
@@ -75,7 +82,7 @@ def test_every_control_changes_the_list_and_the_promise(view, model):
     upload(view, png(SEEDS[0]))
     now(Choice(coverage=0.9, at_least=1), 1, "90 of 100 lists")
     upload(view, *map(png, SEEDS[1:]))
-    now(Choice(coverage=0.9, at_least=1, photos=3), 3, "The promise is for objects with 3 photos.")
+    now(Choice(coverage=0.9, at_least=1, photos=3), 3, "This is about objects with 3 photos.")
     view.locator("#place").select_option("alps")
     place = {"place": ALPS, "photos": 3}
     now(
@@ -83,7 +90,7 @@ def test_every_control_changes_the_list_and_the_promise(view, model):
         3,
         "This is about the 3 classes of The Alps, and not about a class that does not occur there.",
     )
-    assert "You moved the control" in view.locator("#messages").inner_text()
+    assert "You changed the settings" in view.locator("#messages").inner_text()
     view.locator("#macro").check()
     now(Choice(coverage=0.9, at_least=1, macro=True, **place), 3, "Rare kinds count as much as others.")
     view.locator("#group").select_option("organ:leaf")
@@ -142,6 +149,21 @@ def test_a_list_is_never_empty_and_says_if_it_is_unsure(view, model):
     assert view.locator("li.candidate").count() == 1
     assert view.locator("#status").inner_text().startswith("Not sure. The best guess is ")
     assert "more names belong to the list" not in view.locator("#messages").inner_text()
+
+
+def test_the_kind_of_list_that_was_chosen_comes_back_after_a_place_without_it(view, model):
+    """A list of one possible class is the list of the one best; sure and about are there again later."""
+    upload(view, png(SEEDS[0]))
+    for kind, choice in (("sure", {"coverage": 0.9}), ("about", {"average": 2, "at_most": 4})):
+        view.locator(f"#kind-{kind}").check()
+        view.locator("#place").select_option("one")
+        check(view, model, Choice(top=1, place=ONE), 1)
+        assert view.locator("#kind-exactly").is_checked() and view.locator("#kind-sure").is_disabled()
+        view.locator("#place").select_option("alps")
+        check(view, model, Choice(at_least=1, place=ALPS, **choice), 1)
+        assert view.locator(f"#kind-{kind}").is_checked()
+        view.locator("#place").select_option("")
+        settled(view)
 
 
 @pytest.mark.parametrize(

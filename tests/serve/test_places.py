@@ -191,7 +191,7 @@ def test_the_ladder_is_that_of_the_population(alps, trees, start):
     assert body["top"] == [{"top": k, "share": pytest.approx(rows.coverage_of_top(k))} for k in (1, 2, 3)]
     assert body["scope"] == (
         "This is about the 3 classes of The Alps, and not about a class that does not occur there. "
-        "The promise is for objects with 2 photos that all have organ: flower."
+        "This is about objects with 2 photos that all have organ: flower."
     )
     assert alps.get("/v1/ladder").json() == alps.get("/v1/model").json()["ladder"]
     assert alps.get("/v1/model").json()["choices"]["groups"] == {"organ": ["flower", "leaf"]}

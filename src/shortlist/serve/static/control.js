@@ -19,7 +19,7 @@ export function listControl(facts, { at, fetched, remembered, moved, changed }) 
   const labels = () => ({ sure: words.kind_sure, about: words.kind_about, exactly: words.kind_exactly });
   const wanted = { sure: facts.level, about: 5, exactly: 5 };
   const ladders = new Map([["photos=1", facts.ladder]]);
-  let kind = "sure", steps = {}, ladder = facts.ladder;
+  let chosen = "sure", kind = chosen, steps = {}, ladder = facts.ladder;
 
   /** Which objects lists are for, as options of the server. */
   function scope() {
@@ -54,7 +54,7 @@ export function listControl(facts, { at, fetched, remembered, moved, changed }) 
     ladder = found;
     steps = Object.fromEntries(KINDS.map((name) => [name, stepsOf(ladder, name, facts.classes)]));
     for (const name of KINDS) at(`kind-${name}`).disabled = !steps[name].length;
-    if (!steps[kind].length) kind = KINDS.find((name) => steps[name].length);
+    kind = steps[chosen].length ? chosen : KINDS.find((name) => steps[name].length);
     at(`kind-${kind}`).checked = true;
     placeSlider();
   }
@@ -95,7 +95,7 @@ export function listControl(facts, { at, fetched, remembered, moved, changed }) 
   slider.addEventListener("change", () => kind !== "sure" && changed());
   for (const name of KINDS) {
     at(`kind-${name}`).addEventListener("change", () => {
-      kind = name;
+      kind = chosen = name;
       placeSlider();
       changed();
     });
