@@ -18,6 +18,7 @@ from shortlist.losses import (
     logit_adjusted_loss,
     two_parameter_margin_loss,
 )
+from shortlist.papers.figures import load_figure
 from shortlist.papers.figures.two_gaussians import exact_error, measure, separator, train
 from shortlist.priors import class_balanced_weights
 from shortlist.scores import PriorRecord, ScoreMap, map_of_loss
@@ -109,6 +110,41 @@ def test_consistent_methods_reach_the_bayes_error(numbers, name):
 @pytest.mark.parametrize("name", INCONSISTENT)
 def test_inconsistent_methods_do_not(numbers, name):
     assert (errors_of(numbers, name, "exact") - BAYES > CLOSE).all()
+
+
+def test_weight_normalization_scales_the_bias_and_changes_nothing(numbers):
+    """Both weights have the same norm: equation 3 divides both scores by one number."""
+    assert errors_of(numbers, "weight normalization, tau = 1", "exact").tolist() == pytest.approx(
+        errors_of(numbers, "cross-entropy", "exact").tolist(), abs=1e-6
+    )
+
+
+def test_error_against_tau_is_that_of_the_moved_separator():
+    """By the posterior: at tau the separator is that of ``2 w x + b - tau (log pi_1 - log pi_0)``."""
+    figure = load_figure("two_gaussians_tau")
+    found = figure.measure(trials=3, frequency=0.05, tau_max=2, steps=4)
+    assert found["tau"] == [0, 0.5, 1, 1.5, 2]
+    curves = []
+    for trial in range(3):
+        generator = torch.Generator().manual_seed(trial)
+        points, target = draw_two_gaussians(10_000, rare_prior=0.05, generator=generator)
+        w1, w2, b = separator(train(points, target, torch.zeros(2, 2, dtype=torch.float64))).tolist()
+        share = float(target.double().mean())
+        norm, log_odds = math.hypot(w1, w2), math.log(share / (1 - share))
+        errors = []
+        for offset in [b - tau * log_odds for tau in found["tau"]]:
+            ends = ((offset - w1 - w2) / norm, (-offset - w1 - w2) / norm)
+            errors.append(sum(stats.norm.cdf(end) for end in ends) / 2)
+        curves.append(errors)
+    means = [fmean(column) for column in zip(*curves, strict=True)]
+    curve = found["techniques"]["logit_adjustment"]["value"]
+    assert curve == pytest.approx(means, rel=1e-9)
+    assert curve[2] - BAYES < CLOSE and min(curve) == curve[2]
+    scaled, kept = (found["techniques"][name]["value"] for name in ("weight_normalization", "offset_kept"))
+    assert scaled == pytest.approx([scaled[0]] * 5, abs=1e-6) and kept[2] > scaled[2] + 0.05
+    assert figure.options()["trials"] == 100
+    (axes,) = figure.draw(found).axes
+    assert list(axes.get_lines()[0].get_ydata()) == pytest.approx([100 * value for value in curve])
 
 
 @pytest.mark.slow

@@ -1,3 +1,4 @@
+import itertools
 import json
 import math
 import shutil
@@ -313,18 +314,23 @@ def test_errors_in_a_slow_loop(folder):
             assert method["logit_adjustment"][part]["value"] == pytest.approx(expected)
 
 
-def test_weight_normalization_is_that_of_the_layer(folder):
-    """The slow way: the features of each row through the normalized layer."""
+@pytest.mark.parametrize("offset", ["scaled", "kept"])
+def test_weight_normalization_is_that_of_the_layer(folder, offset):
+    """The slow way: the features of each row through the normalized layer; scaled as equation 3 says."""
     figure = load_figure("error_against_tau")
-    numbers = figure.measure(runs=[folder / "one"], tau_max=2, steps=2)
+    options = {} if offset == "scaled" else {"offset": offset}
+    numbers = figure.measure(runs=[folder / "one"], tau_max=2, steps=2, **options)
+    assert numbers["offset"] == offset
     layer = linear_layer(7).double()
     for part in ("val", "test"):
-        products = Run.open(folder / "one").load_scores(part)[0].double() - layer.bias
-        features = products @ torch.linalg.pinv(layer.weight).T
+        logits = Run.open(folder / "one").load_scores(part)[0].double()
+        features = (logits - layer.bias) @ torch.linalg.pinv(layer.weight).T
         curve = []
         for tau in (0.0, 1.0, 2.0):
-            scores = normalize_classifier(layer, tau=tau)(features).detach().numpy()
-            curve.append(balanced_error(scores))
+            kept = normalize_classifier(layer, tau=tau)(features).detach()
+            whole = torch.cat([layer.weight, layer.bias[:, None]], 1).detach()
+            scaled = logits / whole.norm(dim=1) ** tau
+            curve.append(balanced_error((kept if offset == "kept" else scaled).numpy()))
         assert numbers["methods"][0]["weight_normalization"][part]["value"] == pytest.approx(curve)
 
 
@@ -463,6 +469,67 @@ def test_sensitivity_is_the_coverage_of_the_runs(sensitivity_runs):
         assert point["lr"] == 0.1 and point["seeds"] == list(seeds)
     limit = Results.load(sensitivity_runs / "limit" / "results.json").sets["two"].coverage.micro.value
     assert numbers["limit"] == pytest.approx(limit)
+
+
+def test_sensitivity_of_the_best_epoch_on_validation_rows(sensitivity_runs, tmp_path):
+    """Figures 5.5 and 5.6 of the thesis: the best of all epochs, and no test row is read."""
+    for seed, best in ((0, 0.7), (1, 0.9)):
+        place = tmp_path / f"run-{seed}"
+        shutil.copytree(sensitivity_runs / f"2.0-32-{seed}", place)
+        (place / "epochs.csv").write_text(f"epoch,val_average2\n0,0.5\n1,{best}\n2,0.6\n")
+        seal(Run.open(place))
+    runs = [*sorted(tmp_path.iterdir()), sensitivity_runs / "limit"]
+    numbers = load_figure("average_k_sensitivity").measure(runs=runs, metric="validation.average2")
+    (point,) = numbers["points"]
+    assert point["value"] == pytest.approx(0.8)
+    assert "has no metric validation.average2" in numbers["left_out"][str(sensitivity_runs / "limit")]
+
+
+def test_one_metric_on_two_data_sets(tmp_path):
+    """Of each network a point; one that was trained on one of the sets alone is left out."""
+    accuracies: dict[tuple[str, str], list[float]] = {}
+    targets, table = dict.fromkeys(("val", "test"), TARGET), ClassTable(names=tuple("abcdef"), counts=COUNTS)
+    for data, network in itertools.product(("glyphs", "gaussian_genera"), ("linear", "mlp", "other")):
+        for seed in (0, 1):
+            if (data, network) == ("glyphs", "other"):
+                continue
+            settings = [f"data={data}", f"model={network}" if network != "other" else "model=small_cnn"]
+            settings += [f"optimizer.lr={0.1 if data == 'glyphs' else 0.2}", f"seed={seed}"]
+            place = tmp_path / f"{data}-{network}-{seed}"
+            run = scored_run(place, table, targets, {}, overrides=settings, draw=len(accuracies) + 10 * seed)
+            accuracies.setdefault((data, network), []).append(run.results.metrics()["top1.micro"].value)
+    figure, runs = load_figure("scatter"), sorted(tmp_path.iterdir())
+    numbers = round_trip(figure.measure(runs=runs, y="top1.micro", x_data="glyphs", y_data="gaussian_genera"))
+    assert [point["label"] for point in numbers["points"]] == ["linear", "mlp"]
+    for point in numbers["points"]:
+        assert point["x"]["value"] == pytest.approx(np.mean(accuracies["glyphs", point["label"]]))
+        assert point["y"]["value"] == pytest.approx(np.mean(accuracies["gaussian_genera", point["label"]]))
+    assert {Path(path).name for path in numbers["left_out"]} == {
+        "gaussian_genera-other-0",
+        "gaussian_genera-other-1",
+    }
+    (axes,) = figure.draw(numbers).axes
+    assert axes.get_xlabel() == "top1.micro on glyphs (%)"
+    with pytest.raises(
+        ValueError, match="x_data and y_data must be two data sets or none, got 'glyphs' and ''"
+    ):
+        figure.measure(runs=runs, x_data="glyphs")
+    with pytest.raises(ValueError, match="runs must have a network on both data sets, got none"):
+        figure.measure(runs=runs, x_data="glyphs", y_data="cifar100")
+
+
+def test_seconds_of_epochs_against_draws(tmp_path):
+    """The table of epoch times by draws, made of runs."""
+    for draws, seconds in ((3, [9.0, 2.0, 2.5]), (10, [4.0, 4.0])):
+        settings = ("loss=noised_topk", "loss.k=2", f"loss.num_samples={draws}")
+        sensitivity_run(tmp_path / str(draws), *settings, epoch_seconds=seconds)
+    options = {"key": "loss.num_samples", "metrics": ["epoch_seconds"]}
+    numbers = load_figure("sweep").measure(runs=sorted(tmp_path.iterdir()), **options)
+    (line,) = numbers["lines"]
+    times = {point["value"]: point["metrics"]["epoch_seconds"]["value"] for point in line["points"]}
+    assert times == {3: 2.5, 10: 4.0}
+    (axes,) = load_figure("sweep").draw(numbers).axes
+    assert axes.get_ylabel() == "epoch_seconds" and list(axes.get_lines()[0].get_ydata()) == [2.5, 4.0]
 
 
 def test_sensitivity_is_drawn(sensitivity_runs):

@@ -111,7 +111,9 @@ def metric_words(name: str) -> str:
 def is_share(name: str) -> bool:
     """Return whether a metric is a share in [0, 1], written in percent."""
     is_count = re.fullmatch(r"sets\..+\.(mean_level|nodes\.[^.]+)", name)
-    return name not in ("nll", "brier", "size.error") and size_of(name) != name and not is_count
+    return (
+        name not in ("nll", "brier", "size.error", "epoch_seconds") and size_of(name) != name and not is_count
+    )
 
 
 def format_metric(name: str, metric: Estimate, *, plus_minus: str = " ± ") -> str:

@@ -9,11 +9,11 @@ from shortlist.runs import Group, Run
 
 def own_numbers(method: Group, name: str) -> list[float]:
     """Return a metric of each run, as far as it is known; names are those of ``PublishedValue.name``."""
-    numbers = [_own_number(run, name) for run in method.runs]
+    numbers = [own_number(run, name) for run in method.runs]
     return [number for number in numbers if number is not None]
 
 
-def _own_number(run: Run, name: str) -> float | None:
+def own_number(run: Run, name: str) -> float | None:
     """Return a metric of a run: of its test rows, or ``validation.top5``, the best of its epochs.
 
     ``epoch_seconds`` is the median, since the first epochs warm up.

@@ -22,6 +22,7 @@ FIGURES: dict[str, str] = {
     "topk_against_average_k": "coverage of runs with K classes for every row, and with K on average",
     "error_against_tau": "balanced error of runs after adjustment by tau, and by normalized weights",
     "two_gaussians": "separators and balanced errors of an affine classifier with a rare class",
+    "two_gaussians_tau": "balanced error of an affine classifier with a rare class, after correction by tau",
     "weight_norms": "norms of the class weights of runs by frequency of the class, as with two optimizers",
     "binary_links": "best scores and least risk of the margin losses for two classes, by probability",
     "error_by_group": "errors of runs in groups of classes: many, medium and few images, or ten groups",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from shortlist.metrics import Estimate, mean_with_interval
 from shortlist.papers.figures._frame import Numbers, Progress, with_progress
+from shortlist.papers.ours import own_number
 from shortlist.runs import Run, RunError, group_runs, read_finished, why
 
 T = TypeVar("T")
@@ -62,12 +63,16 @@ def mean_columns(columns: Iterable[Sequence[float | None]], name: str = "value")
 
 
 def run_metrics(run: Run, names: Sequence[str]) -> list[float | None]:
-    """Read metrics of the results of a run; it is left out if one is missing."""
+    """Read metrics of the results of a run, or of its epochs; it is left out if one is missing.
+
+    ``validation.average5`` is the best of all epochs, ``epoch_seconds`` the median.
+    """
     metrics = run.results.metrics()
+    values = {name: metrics[name].value if name in metrics else own_number(run, name) for name in names}
     for name in names:
-        if name not in metrics:
+        if name not in metrics and values[name] is None:
             raise RunError(f"{run.path} has no metric {name}")
-    return [metrics[name].value for name in names]
+    return [values[name] for name in names]
 
 
 def measure_runs(

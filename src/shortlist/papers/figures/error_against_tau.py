@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from shortlist._bounds import check_choice
 from shortlist._checks import check_count, check_number
 from shortlist.palette import PRINT
 from shortlist.papers.figures._frame import Figure, Numbers, Progress
@@ -19,7 +20,7 @@ from shortlist.scores import PriorRecord, TauFit, fit_normalization, fit_tau
 
 TECHNIQUES = {
     "logit_adjustment": r"logit adjustment: $s_j - \tau\,\log\,\pi_j$",
-    "weight_normalization": r"weight normalization: $w_j \,/\, \|w_j\|^\tau$",
+    "weight_normalization": r"weight normalization: $s_j \,/\, \|w_j\|^\tau$",
 }
 PARTS = ("val", "test")
 _KINDS = ("test rows", "validation rows", "chosen on validation rows")
@@ -47,37 +48,40 @@ def measure(
     runs: Sequence[str | Path],
     tau_max: float = 3.0,
     steps: int = 60,
+    offset: str = "scaled",
     progress: Progress | None = None,
 ) -> Numbers:
     r"""Measure balanced error on validation and test rows against tau, for two corrections of models.
 
-    Logit adjustment is :math:`s_j - \tau \log \pi_j`; weight normalization :math:`w_j / \lVert w_j
-    \rVert^\tau` with the offset kept as it is, as by ``normalize_classifier``, for runs whose classifier is
-    linear. Both start from the network's own scores, whatever adjustment the run has of its own; runs that
-    share these scores are drawn once. If the loss says which priors its scores contain, logit adjustment
-    starts from the training priors: tau is how often they are left out in all.
+    Logit adjustment is :math:`s_j - \tau \log \pi_j`; weight normalization :math:`s_j / \lVert (w_j, b_j)
+    \rVert^\tau` (equation 3 of Menon et al., 2021), for runs whose classifier is linear. Both start from the
+    network's own scores, whatever adjustment the run has of its own; runs that share these scores are drawn
+    once. If the loss says which priors its scores contain, logit adjustment starts from the training priors:
+    tau is how often they are left out in all.
 
     Args:
         runs: Run folders.
         tau_max: Largest tau; the smallest is 0.
         steps: Number of steps between them.
+        offset: Whether the offsets are ``"scaled"`` with the weights, or ``"kept"`` as they are.
         progress: Called after each run.
     """
+    check_choice("offset", offset, ("scaled", "kept"))
     check_number("tau_max", tau_max, above=0.0)
     check_count("steps", steps)
     grid = torch.linspace(0.0, float(tau_max), steps + 1, dtype=torch.float64)
     grid = torch.tensor([round(tau, 10) for tau in grid.tolist()], dtype=torch.float64)  # 0.3, as one writes
     seen: dict[str, str] = {}
-    methods, left_out = measure_runs(runs, lambda run: _curves(run, grid, seen), progress)
+    methods, left_out = measure_runs(runs, lambda run: _curves(run, grid, seen, offset), progress)
     return {
         "tau": grid.tolist(),
-        "bias": "kept as it is",
+        "offset": offset,
         "methods": [_of_method(method, grid.tolist()) for method in methods],
         "left_out": left_out,
     }
 
 
-def _curves(run: Run, grid: Tensor, seen: dict[str, str]) -> Curves:
+def _curves(run: Run, grid: Tensor, seen: dict[str, str], offset: Any) -> Curves:
     parts = [network_scores(run, part) for part in PARTS]
     content = hashlib.sha256(parts[1][0].contiguous().numpy().tobytes()).hexdigest()
     if content in seen:
@@ -88,7 +92,10 @@ def _curves(run: Run, grid: Tensor, seen: dict[str, str]) -> Curves:
     adjusted, normalized, why_none = _curve(fits, grid), None, ""
     try:
         norms = run.load_norms()
-        fits = [fit_normalization(rows.double(), target, *norms, grid=grid) for rows, target in parts]
+        fits = [
+            fit_normalization(rows.double(), target, *norms, grid=grid, offset=offset)
+            for rows, target in parts
+        ]
         normalized = _curve(fits, grid)
     except (ValueError, OSError) as error:
         why_none = " ".join(str(error).split())

@@ -1,12 +1,14 @@
 """One metric of runs against another, a point for each method (Garcin, thesis, figures 3.5, 3.6 and 3.8).
 
-With runs of several networks it shows whether those that are better by one metric are better by the other.
+With runs of several networks it shows whether those that are better by one metric are better by the other, or
+those that are better on one data set on the other (figures 3.6 and 3.8 (a)).
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,7 +17,8 @@ from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figur
 from shortlist.papers.figures._frequency import rank_correlation
 from shortlist.papers.figures._lines import style_of
 from shortlist.papers.figures._runs import MethodRuns, measure_runs, run_metrics, seed_mean
-from shortlist.runs import Run
+from shortlist.recipes import flat_content
+from shortlist.runs import Run, RunError
 
 _MOST_NAMES = 12  # points whose names have room beside them
 
@@ -25,29 +28,40 @@ def measure(
     runs: Sequence[str | Path],
     x: str = "top1.micro",
     y: str = "top1.macro",
+    x_data: str = "",
+    y_data: str = "",
     progress: Progress | None = None,
 ) -> Numbers:
-    """Read two metrics of each run, and average them over seeds.
+    """Read two metrics of each run, and average them over seeds; or one of runs on two data sets.
 
     Args:
         runs: Run folders.
         x: Name of the first metric, as in ``Results.metrics``.
         y: Name of the second metric.
+        x_data: Name of the data set of the first metric. With two data sets a point is a network, a loss and
+            its options, which runs on both must have once each; what else differs, such as the learning rate,
+            may be that of the data set.
+        y_data: Name of the data set of the second metric; both names or none.
         progress: Called after each run.
 
     Returns:
         ``points``: for each method the means with their intervals, and the network; ``correlation`` and
         ``rank_correlation`` of the means (``null`` for fewer than 3 methods), without exact probabilities.
     """
-    methods, left_out = measure_runs(runs, lambda run: _values(run, [x, y]), progress)
-    points = [_point(method) for method in methods]
+    if bool(x_data) != bool(y_data) or (x_data and x_data == y_data):
+        raise ValueError(f"x_data and y_data must be two data sets or none, got {x_data!r} and {y_data!r}")
+    if x_data:
+        points, left_out = _pairs(runs, {"x": (x, x_data), "y": (y, y_data)}, progress)
+    else:
+        methods, left_out = measure_runs(runs, lambda run: _values(run, [x, y]), progress)
+        points = [_point(method) for method in methods]
     shown = [p for p in points if not p["is_limit"] and None not in (p["x"]["value"], p["y"]["value"])]
     pairs = torch.tensor([[p[axis]["value"] for p in shown] for axis in "xy"], dtype=torch.float64)
     enough = len(shown) > 2
     linear = float(torch.corrcoef(pairs)[0, 1]) if enough else float("nan")
     return {
-        "x": x,
-        "y": y,
+        "x": f"{x} on {x_data}" if x_data else x,
+        "y": f"{y} on {y_data}" if y_data else y,
         "points": points,
         "correlation": None if linear != linear else linear,
         "rank_correlation": rank_correlation(pairs[0], pairs[1]) if enough else None,
@@ -63,6 +77,62 @@ def _point(method: MethodRuns[tuple[str, list[float | None]]]) -> Numbers:
     columns = zip("xy", zip(*(values for _, values in method.by_run), strict=True), strict=True)
     means = {axis: asdict(seed_mean(column)) for axis, column in columns}
     return method.about() | {"network": method.by_run[0][0]} | means
+
+
+def _pairs(
+    runs: Sequence[str | Path], axes: Mapping[str, tuple[str, str]], progress: Progress | None
+) -> tuple[list[Numbers], dict[str, str]]:
+    """Pair the methods of two data sets by network and loss."""
+    methods, left_out = measure_runs(runs, lambda run: _on_its_axis(run, axes), progress)
+    by_key: dict[str, dict[str, MethodRuns[_Measured]]] = {}
+    for method in methods:
+        measured = method.by_run[0]
+        pair = by_key.setdefault(measured.key, {})
+        if measured.axis in pair:
+            other = pair[measured.axis].label
+            raise ValueError(
+                f"runs must have each network and loss once on a data set, got {other} and {method.label}"
+            )
+        pair[measured.axis] = method
+    points = []
+    for pair in by_key.values():
+        if len(pair) < 2:
+            (single,) = pair.values()
+            left_out |= dict.fromkeys(single.paths, f"{single.label} has no runs on the other data set")
+            continue
+        first = pair["x"].by_run[0]
+        means = {
+            axis: asdict(seed_mean([run.value for run in method.by_run])) for axis, method in pair.items()
+        }
+        about = {"label": first.label, "network": first.network, "is_limit": pair["x"].is_limit}
+        paths = {"runs": [path for axis in "xy" for path in pair[axis].paths], "seeds": list(pair["x"].seeds)}
+        points.append(about | paths | means)
+    if not points:
+        raise ValueError(
+            f"runs must have a network on both data sets, got none: {'; '.join(left_out.values())}"
+        )
+    return points, left_out
+
+
+class _Measured(NamedTuple):
+    """What a run of one of two data sets says."""
+
+    axis: str
+    key: str
+    label: str
+    network: str
+    value: float | None
+
+
+def _on_its_axis(run: Run, axes: Mapping[str, tuple[str, str]]) -> _Measured:
+    data, network = run.recipe.data.name, run.recipe.model.name
+    axis = next((axis for axis, (_, name) in axes.items() if name == data), None)
+    if axis is None:
+        raise RunError(f"{run.path} is of neither data set, but of {data}")
+    flat = {key: value for key, value in flat_content(run.recipe).items() if key.startswith("loss.")}
+    label = network if flat["loss.name"] == "cross_entropy" else f"{network}, {flat['loss.name']}"
+    key = json.dumps([network, sorted(flat.items())])
+    return _Measured(axis, key, label, network, *run_metrics(run, [axes[axis][0]]))
 
 
 def draw(numbers: Numbers) -> Figure:

@@ -20,7 +20,7 @@ from shortlist.datasets import TWO_GAUSSIANS_BALANCED_ERROR as BAYES, draw_two_g
 from shortlist.palette import PRINT
 from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
 from shortlist.papers.figures._lists import check_numbers
-from shortlist.scores import fit_tau, fit_temperature_and_tau, normalize_classifier
+from shortlist.scores import fit_tau, fit_temperature_and_tau
 
 BAYES_RULE = "Bayes rule"
 NUM_POINTS = 2000  # shown behind the separators
@@ -137,11 +137,9 @@ def learn(frequency: float, *, rows: int, generator: torch.Generator) -> dict[st
     scores = erm(held_out)
     tuned = fit_tau(scores, held_out_target, source_priors=priors)
     likely = fit_temperature_and_tau(scores, held_out_target, source_priors=priors)
-    # Scores of two classes can be shifted together: trained from zero, the rows of weights are w and -w, of
-    # equal norm. Normalized, they weigh less beside the bias, which says how rare the class is.
     return {
         "cross-entropy": erm,
-        "weight normalization, tau = 1": normalize_classifier(erm),
+        "weight normalization, tau = 1": scale_classifier(erm),
         "adaptive margin (LDAM)": adaptive,
         "equalized margin": equalized,
         "post-hoc adjustment, tau = 1": adjusted(1.0),
@@ -150,6 +148,19 @@ def learn(frequency: float, *, rows: int, generator: torch.Generator) -> dict[st
         "logit-adjusted loss": logit_adjusted,
         BAYES_RULE: _bayes_rule(erm),
     }
+
+
+def scale_classifier(layer: nn.Linear, *, tau: float = 1.0) -> nn.Linear:
+    r"""Divide the score of each class by :math:`\lVert (w_j, b_j) \rVert^\tau`, as equation 3 of Menon et al.
+
+    Scores of two classes can be shifted together: trained from zero, the rows of weights are w and -w, of
+    equal norm, and no decision changes. With the bias kept, it weighs more, and the rare class is lost.
+    """
+    scaled = copy.deepcopy(layer)
+    factors = torch.hypot(layer.weight.norm(dim=1), layer.bias).pow(-tau)
+    scaled.weight.mul_(factors[:, None])
+    scaled.bias.mul_(factors)
+    return scaled
 
 
 def _bayes_rule(model: nn.Linear) -> nn.Linear:
