@@ -2,16 +2,18 @@
 
 import pytest
 
-from shortlist.papers import load_published, recipe_path, recipes, suites
+from shortlist.papers import list_tables, load_published, recipe_path, recipes, suites
 from shortlist.papers.figures import FIGURES
 from tests.commands import invoke
 
 
 def test_every_table_suite_recipe_and_figure_is_listed():
     said = invoke("papers").stdout
-    for table in load_published():
-        assert f"  {table.place}: {table.name}" in said
-        assert not table.suite or f"(shortlist suite run papers:{table.suite})" in said
+    for layout in list_tables():
+        assert f"    {layout.name}: {layout.caption}" in said
+    assert {suite for layout in list_tables() for suite in layout.suites} == {
+        table.suite for table in load_published() if table.suite
+    }
     assert {f"  {name}" for name in recipes()} <= set(said.splitlines())
     assert all(f"  {name}: {about}" in said for name, about in FIGURES.items())
 
