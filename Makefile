@@ -37,7 +37,7 @@ $(PEERS_READY): $(READY)
 	$(INSTALL) --no-deps --no-compile --upgrade --target $(VENV)/peers mapie torchcp
 	touch $@
 
-demo: $(READY)  ## train on the embedded glyphs, calibrate, compare: two minutes
+demo: $(READY)  ## train on the embedded glyphs, calibrate, show short lists: half a minute
 	$(BIN)/shortlist demo
 
 test: $(READY)  ## the default test suite

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 Progress = Callable[..., None]
 """Called with the name of a task, how much of it is done and in all; while a network trains also with the
@@ -14,10 +15,10 @@ _FIRST_ESTIMATE = 5.0  # seconds after which the time left is told
 
 @contextmanager
 def progress_report(*, only_bars: bool = False) -> Iterator[Progress]:
-    """Show one progress bar for each task, or a plain line now and then if stderr is not a terminal.
+    """Show a bar for each task under way, or one line that is rewritten if stderr is not a terminal.
 
     What it gives is called with the task, how much is done and in all, and perhaps metrics. With
-    ``only_bars`` there are no such lines: stderr stays empty for scripts.
+    ``only_bars`` there is no such line: stderr stays empty for scripts.
     """
     from rich import progress
     from rich.console import Console
@@ -27,54 +28,85 @@ def progress_report(*, only_bars: bool = False) -> Iterator[Progress]:
         progress.TextColumn("{task.description}"),
         progress.BarColumn(bar_width=24),
         progress.TextColumn("{task.percentage:>3.0f}%"),
+        progress.TextColumn("{task.fields[rate]}"),
         progress.TimeElapsedColumn(),
         progress.TimeRemainingColumn(),
         progress.TextColumn("[dim]{task.fields[metrics]}"),
     )
-    bars = progress.Progress(*columns, console=console, disable=not console.is_terminal)
+    bars = progress.Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
     tasks: dict[str, progress.TaskID] = {}
-    lines = _ProgressLines()
+    starts: dict[str, tuple[float, int]] = {}
+    line = _ProgressLine()
 
     def report(label: str, done: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
+        now = time.monotonic()
+        begun, first = starts.setdefault(label, (now, done))
+        pace = _Pace(now - begun, done - first, total - done)
         text = _words_for_metrics(metrics or {})
         if not console.is_terminal:
             if not only_bars:
-                lines.tell(label, done, total, text)
+                line.tell(label, done, total, pace, text)
             return
         bars.start()  # at the first call: its thread starts after the workers' processes
         if label not in tasks:
-            tasks[label] = bars.add_task(label, total=total, metrics="")
-        bars.update(tasks[label], completed=done, total=total, metrics=text)
+            for task in [task for task in bars.tasks if task.finished]:
+                bars.remove_task(task.id)
+            tasks[label] = bars.add_task(label, total=total, metrics="", rate="")
+        bars.update(tasks[label], completed=done, total=total, metrics=text, rate=pace.rate)
 
     try:
         yield report
     finally:
         bars.stop()
+        end_line()
 
 
-class _ProgressLines:
-    """The lines about each task for a pipe: one for each tenth, and one as soon as the time left is known."""
+class _Pace(NamedTuple):
+    """How fast a task goes: seconds since its first report, what was done since then, and what is left."""
+
+    seconds: float
+    done: int
+    left: int
+
+    @property
+    def rate(self) -> str:
+        """Steps a second; empty before the second report."""
+        return f"{self.done / self.seconds:.3g}/s" if self.done > 0 and self.seconds > 0 else ""
+
+
+class _ProgressLine:
+    """The line for a pipe: it is rewritten at each tenth, and as soon as the time left is known."""
+
+    _open = False  # whether a line is begun on stderr, which others must end before they write
+    _width = 0
 
     def __init__(self) -> None:
-        self._starts: dict[str, tuple[float, int]] = {}
         self._tenths: dict[str, int] = {}
         self._estimated: set[str] = set()
 
-    def tell(self, label: str, done: int, total: int, text: str) -> None:
+    def tell(self, label: str, done: int, total: int, pace: _Pace, text: str) -> None:
         if not total:
             return
-        now = time.monotonic()
-        begun, first = self._starts.setdefault(label, (now, done))
         tenth = (10 * done) // total
-        soon = label not in self._estimated and done > first and now - begun >= _FIRST_ESTIMATE
+        soon = label not in self._estimated and pace.done > 0 and pace.seconds >= _FIRST_ESTIMATE
         if not soon and tenth <= self._tenths.get(label, -1):
             return
         self._tenths[label] = tenth
-        if done > first:
+        if pace.done > 0:
             self._estimated.add(label)
-        rest = _time_left(now - begun, done - first, total - done)
-        said = (f"{label}: {100 * done // total} %", rest, text)
-        print("; ".join(part for part in said if part), file=sys.stderr, flush=True)
+        rest = _time_left(*pace)
+        words = "; ".join(
+            part for part in (f"{label}: {100 * done // total} %", pace.rate, rest, text) if part
+        )
+        print(f"\r{words:<{_ProgressLine._width}}", end="", file=sys.stderr, flush=True)
+        _ProgressLine._open, _ProgressLine._width = True, len(words)
+
+
+def end_line() -> None:
+    """End the line of progress that is begun on stderr, if there is one, before something else is written."""
+    if _ProgressLine._open:
+        print(file=sys.stderr, flush=True)
+        _ProgressLine._open, _ProgressLine._width = False, 0
 
 
 def _words_for_metrics(metrics: Mapping[str, float]) -> str:

@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import warnings
+from itertools import pairwise
 from types import SimpleNamespace
 
 import torch
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 from shortlist._progress import progress_report
 from shortlist.class_table import ClassTable
 from shortlist.cli import app
+from shortlist.cli._console import warnings_as_lines
 from shortlist.cli._results import metrics_table, promise_lines
 from shortlist.metrics import evaluate
 from shortlist.predictors import Conformal, TopK
@@ -70,6 +73,15 @@ def test_train_and_evaluate_print_it(tmp_path, monkeypatch):
         assert "lac: It promises 5.0 %, but the first guess alone is right for " in said
 
 
+def rewritten(capsys) -> list[str]:
+    """What one line said, one text after the other; each covers the one before."""
+    said = capsys.readouterr().err
+    assert said.startswith("\r") and said.endswith("\n") and said.count("\n") == 1
+    texts = said[1:-1].split("\r")
+    assert all(len(after) >= len(before.rstrip()) for before, after in pairwise(texts))
+    return [text.rstrip() for text in texts]
+
+
 def test_progress_in_a_pipe_says_epoch_loss_time_left_and_whose_metrics(monkeypatch, capsys):
     clock = iter([0.0, 30.0, 30.0, 60.0])
     monkeypatch.setattr("shortlist._progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
@@ -78,11 +90,21 @@ def test_progress_in_a_pipe_says_epoch_loss_time_left_and_whose_metrics(monkeypa
         report("training", 5, 10, {"epoch": 1, "epochs": 2, "train_loss": 1.25, "val_top1": 0.5})
         report("training", 5, 10, {"epoch": 2, "epochs": 2, "train_loss": 1.25, "val_top1": 0.5})
         report("training", 10, 10, {"epoch": 2, "epochs": 2, "train_loss": 0.5, "val_top1": 0.75})
-    assert capsys.readouterr().err.splitlines() == [
+    assert rewritten(capsys) == [
         "training: 10 %; epoch 1 of 2",
-        "training: 50 %; 38 s left; epoch 1 of 2, loss 1.25; on validation rows: top1 50.0",
-        "training: 100 %; epoch 2 of 2, loss 0.5; on validation rows: top1 75.0",
+        "training: 50 %; 0.133/s; 38 s left; epoch 1 of 2, loss 1.25; on validation rows: top1 50.0",
+        "training: 100 %; 0.15/s; epoch 2 of 2, loss 0.5; on validation rows: top1 75.0",
     ]
+
+
+def test_a_note_does_not_go_into_the_line_of_progress(capsys):
+    with progress_report() as report, warnings_as_lines():
+        report("reading", 1, 2)
+        warnings.warn("mind the gap", stacklevel=1)
+        report("reading", 2, 2)
+    lines = capsys.readouterr().err.split("\n")
+    assert lines[0] == "\rreading: 50 %" and lines[1] == "shortlist: note: mind the gap"
+    assert lines[2].startswith("\rreading: 100 %") and lines[3] == ""
 
 
 def test_the_time_left_is_told_before_the_first_tenth(monkeypatch, capsys):
@@ -92,7 +114,7 @@ def test_the_time_left_is_told_before_the_first_tenth(monkeypatch, capsys):
         for done in (0, 1, 2, 3):
             report("training", done, 40, {})
     # two steps took 8 s, 38 are left
-    assert capsys.readouterr().err.splitlines() == ["training: 0 %", "training: 5 %; 2 min 32 s left"]
+    assert rewritten(capsys) == ["training: 0 %", "training: 5 %; 0.25/s; 2 min 32 s left"]
 
 
 def test_a_training_tells_its_last_metrics_last(tmp_path):

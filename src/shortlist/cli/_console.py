@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shortlist._messages import one_line
+from shortlist._progress import end_line
 from shortlist._store.json import strict_json
 
 
@@ -23,6 +24,7 @@ def warnings_as_lines() -> Iterator[None]:
         text = one_line(message)
         if text not in seen:
             seen.add(text)
+            end_line()
             print(f"shortlist: note: {text}", file=sys.stderr)
 
     with warnings.catch_warnings():
