@@ -106,3 +106,22 @@ def test_review_names_the_files_of_photos(tmp_path):
     assert first["o1"] == [str(tmp_path / "store" / "images" / image[:2] / image)]
     told = CliRunner().invoke(app, ["feedback", "review", str(tmp_path / "store")]).stdout
     assert f"    {first['o1'][0]}" in told.splitlines()
+
+
+def test_a_proposed_name_that_became_a_class_is_exported(tmp_path):
+    """Votes for a new name count for the class that was made of it, also beside votes for the class."""
+    about = {"license": "CC BY 4.0", "date": "2026-05-01"}
+    image = hashlib.sha256(photo(1)).hexdigest()
+    observed = {"images": (image,), "observation": "o1"}
+    with FeedbackStore(tmp_path / "store") as store:
+        store.add(Event("observe", "0", person="ann", consent=True, about=about, **observed), [photo(1)])
+        for voter, name in enumerate(("Tilia cordata", "tilia cordata")):
+            store.add(Event("new_name", f"r{voter}", person=f"p{voter}", label=name, **observed))
+        store.add(Event("other_class", "2", person="p2", label="12", **observed))
+    options = ("--form", "dwca", "--classes", tmp_path, "--title", "Trees", "-o", tmp_path / "a.zip")
+    ClassTable(("Fagus sylvatica",), ("9",)).save(tmp_path / "class_table.json")
+    assert run(tmp_path / "store", *options)["observations"] == 0
+    ClassTable(("Fagus sylvatica", "Tilia cordata"), ("9", "12")).save(tmp_path / "class_table.json")
+    assert run(tmp_path / "store", *options)["observations"] == 1
+    ((data, _),) = check_terms(tmp_path / "a.zip")
+    assert (data[f"{_DWC}scientificName"], data[f"{_DWC}taxonID"]) == ("Tilia cordata", "12")

@@ -90,7 +90,7 @@ def test_the_page_asks_whether_a_photo_is_of_the_kind(tmp_path):
         service = Service(tree_model(), index=Index(), feedback=tmp_path / "feedback", kind=kind)
         with TestClient(make_app(service)) as client:
             page = client.get("/").text
-        assert re.search(f'data-verb="not_this_kind"[^>]*>{words}', page)
+        assert re.search(f'data-verb="not_this_kind"><span data-said>{words}', page)
 
 
 def test_what_the_person_saw_can_be_less_than_the_list(client):

@@ -130,6 +130,14 @@ def serve(
         str,
         option("What the model knows, such as 'a plant': the page has a button for what is no such thing."),
     ] = "",
+    organ: Annotated[
+        list[str] | None,
+        option(
+            "What a photo may show, such as leaf, which the page asks of each photo. May be given several "
+            "times. Without this option, it asks for the organs of the model's calibration photos.",
+            metavar="NAME",
+        ),
+    ] = None,
     device: Annotated[str, option("Device of the network, such as cpu or cuda.")] = "cpu",
     network: OwnNetwork = None,
     engine: Annotated[
@@ -180,6 +188,7 @@ def serve(
     parts = {"limits": limits, "audit": audit, "device": device, "network": network}
     parts |= {"any_project": any_project, "allow_urls": tuple(allow_urls or ())}
     parts |= {"kind": kind, "people": people.value, "app_answers": app_answers}
+    parts |= {"organs": tuple(organ or ())}
     source = ServiceSource(**paths, **parts)  # type: ignore[arg-type]
     where: dict[str, Any] = {"host": host, "port": port, "origins": cors or (), "hosts": allow_host or ()}
     if engine == "ray":

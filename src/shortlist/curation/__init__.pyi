@@ -11,6 +11,7 @@ from .describe import (
 )
 from .grow import plan_growth as plan_growth
 from .parts import read_frozen as read_frozen
+from .proposals import Proposals as Proposals
 from .votes import (
     MACHINE as MACHINE,
     ConsensusLabels as ConsensusLabels,

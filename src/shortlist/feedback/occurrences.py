@@ -4,6 +4,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
@@ -109,7 +110,7 @@ def _occurrences(
     with_novel: bool,
     rule: Mapping[str, Any],
 ) -> Iterator[Occurrence]:
-    labels, listed = _labels(store, with_novel, rule)
+    labels, listed = _labels(store, table, with_novel, rule)
     index = {id: number for number, id in enumerate(table.ids)}
 
     def named() -> Iterator[tuple[str, Occurrence]]:
@@ -135,9 +136,11 @@ def _occurrences(
 
 
 def _labels(
-    store: str | Path, with_novel: bool, rule: Mapping[str, Any]
+    store: str | Path, table: "ClassTable", with_novel: bool, rule: Mapping[str, Any]
 ) -> tuple[dict[str, tuple[str, bool, int]], dict[str, _Listed]]:
     """Return label, validity and number of votes of each observation, and its last answer to a list."""
+    from shortlist.curation import Proposals  # with torch
+
     votes: list[Vote] = []
     listed: dict[str, _Listed] = {}
     for item, group in groupby(answers_by_item(store), key=attrgetter("item")):
@@ -149,6 +152,8 @@ def _labels(
     if not votes:
         return {}, listed
     names = ("item", "user", "label", "author", "invited")
+    resolve = lru_cache(None)(Proposals(table).resolve)  # a name that was proposed may be a class by now
+    votes = [vote._replace(label=resolve(vote.label) or vote.label) for vote in votes]
     columns = {name: [getattr(vote, name) for vote in votes] for name in names}
     found = aggregate_votes(**columns, **rule)
     names = map(str, found.items.tolist())

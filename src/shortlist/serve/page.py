@@ -1,4 +1,4 @@
-"""The page: routes ``/`` and ``/static/...``. Its files are read once, when the server starts."""
+"""The pages: routes ``/``, ``/review`` and ``/static/...``. Files are read once, when the server starts."""
 
 import hashlib
 from collections.abc import Mapping
@@ -22,16 +22,27 @@ _RELATED_IMAGES = 6
 
 
 def page_routes(service: Service) -> APIRouter:
-    """Return the routes of the page."""
+    """Return the routes of the pages."""
     routes = APIRouter(include_in_schema=False)
-    pages = {language: page_text(service, language) for language in LANGUAGES}
+    pages = {
+        (script, language): page_text(service, language, script=script)
+        for script in ("page", "review")
+        for language in LANGUAGES
+    }
     static = static_files()
     tags = {name: f'"{hashlib.sha256(content).hexdigest()[:16]}"' for name, (content, _) in static.items()}
 
+    def show(script: str, request: Request, lang: str | None) -> HTMLResponse:
+        page = pages[script, language_for(language_of(request, lang and lang[:20]))]
+        return HTMLResponse(page, headers={"Cache-Control": "no-cache", "Vary": "Accept-Language"})
+
     @routes.get("/")
     def show_page(request: Request, lang: str | None = None) -> HTMLResponse:
-        page = pages[language_for(language_of(request, lang and lang[:20]))]
-        return HTMLResponse(page, headers={"Cache-Control": "no-cache", "Vary": "Accept-Language"})
+        return show("page", request, lang)
+
+    @routes.get("/review")
+    def show_review(request: Request, lang: str | None = None) -> HTMLResponse:
+        return show("review", request, lang)
 
     @routes.get("/static/{name}")
     def static_file(name: str, request: Request) -> Response:
@@ -46,19 +57,22 @@ def page_routes(service: Service) -> APIRouter:
     return routes
 
 
-def page_text(service: Service, language: str, app: Mapping[str, Any] | None = None) -> str:
-    """Fill the template with what is known of the model, in a language; all else comes over the API.
+def page_text(
+    service: Service, language: str, app: Mapping[str, Any] | None = None, *, script: str = "page"
+) -> str:
+    """Fill a template with what is known of the model, in a language; all else comes over the API.
 
     Args:
         service: What answers, or would answer if there were a server.
         language: Language of the page.
         app: For an app without a server: its ``policy`` of security, more ``facts``, and its ``version``.
+        script: Name of the template and of its script.
     """
     with speaking(language):
-        return _filled(service, language, app)
+        return _filled(service, language, app, script)
 
 
-def _filled(service: Service, language: str, app: Mapping[str, Any] | None) -> str:
+def _filled(service: Service, language: str, app: Mapping[str, Any] | None, script: str) -> str:
     words, card = strings()["page"], service.card
     facts: dict[str, Any] = {
         "words": words,
@@ -73,6 +87,8 @@ def _filled(service: Service, language: str, app: Mapping[str, Any] | None) -> s
         "index": service.index is not None,
         "max_images": MAX_IMAGES,
         "related_images": _RELATED_IMAGES,
+        "organs": service.organs,
+        "checklist": service.has_checklist,
         **({} if app is None else app["facts"]),
     }
     templates = Environment(
@@ -82,7 +98,8 @@ def _filled(service: Service, language: str, app: Mapping[str, Any] | None) -> s
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return templates.get_template("page.html").render(
+    return templates.get_template(f"{script}.html").render(
+        script=script,
         words=words,
         facts=facts,
         language=language,

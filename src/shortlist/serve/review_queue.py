@@ -11,7 +11,7 @@ from shortlist.serve.desk import FeedbackDesk
 _LOG = logging.getLogger("shortlist.serve")
 _MOST = 20_000  # observations that are kept in memory, the most informative ones
 _REST = 10.0  # times as long as making the queue took it is not made again
-_QUICK = 0.2  # seconds: a queue that is made faster is made anew for each who finds nothing in it
+_QUICK = 1.0  # seconds: a queue that is made faster is made anew for each who finds nothing in it
 _PATIENCE = 20.0  # seconds that somebody waits for it who finds nothing
 
 

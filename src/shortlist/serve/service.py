@@ -65,6 +65,8 @@ class Service:
         people: Who may answer: ``open`` (anybody) or ``invited`` (people with a personal link).
         app_answers: Whether people may answer to lists that an app made, which nobody can check.
         kind: What the model knows, such as ``"a plant"``, for the page; empty if it is not said.
+        organs: What photos may show, such as ``leaf``, which the page asks; those of the model's calibration
+            rows if there are none.
         metrics: Counters, which services share that take each other's place; its own if ``None``.
 
     Raises:
@@ -89,6 +91,7 @@ class Service:
         people: str = "open",
         app_answers: bool = False,
         kind: str = "",
+        organs: Collection[str] = (),
         metrics: Metrics | None = None,
     ) -> None:
         if model.preprocessing is None:
@@ -96,7 +99,7 @@ class Service:
         self.model, self.index, self.limits = model, index, limits or Limits()
         self.answerer = Answerer(model, index)
         self.places = ServedPlaces(places, model.classes)
-        self.names = names or Checklist.of_classes(model.classes)
+        self.names, self.has_checklist = names or Checklist.of_classes(model.classes), names is not None
         self._prepared: Recent[bool] = Recent(_PREPARED)
         self.keys, self.admin_keys = (
             given if isinstance(given, Keys) else Keys(given) for given in (keys, admin_keys)
@@ -121,6 +124,7 @@ class Service:
         self.named = {"name": self.name, "version": self.version}
         results, training = run_facts(source)
         self.card = model_card(model, **self.named, results=results, training=training, limits=self.limits)
+        self.organs = list(dict.fromkeys(organs)) or list(self.card["choices"]["groups"].get("organ", ()))
         self.form = AnswerForm(model.classes, model.novelty, self.image_form)
         self.class_index = {id: number for number, id in enumerate(model.classes.ids)}
         watched = {

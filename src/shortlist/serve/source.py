@@ -37,6 +37,7 @@ class ServiceSource:
         people: Who may answer: ``open`` (anybody) or ``invited`` (people with a personal link).
         app_answers: Whether people may answer to lists that an app made, which nobody can check.
         kind: What the model knows, such as ``"a plant"``, for the page; empty if it is not said.
+        organs: What photos may show, such as ``leaf``, which the page asks.
         device: Device of the network.
         network: For a model whose network is the user's own code, the function that makes it.
         secret: Signs addresses of images: what one process gives out, the others know.
@@ -56,6 +57,7 @@ class ServiceSource:
     people: str = "open"
     app_answers: bool = False
     kind: str = ""
+    organs: tuple[str, ...] = ()
     device: str = "cpu"
     network: str | None = None
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
@@ -106,7 +108,7 @@ class ServiceSource:
         if index is None and (folder / "index").is_dir():
             index = str(folder / "index")
         known = None if index is None else ImageIndex.open(index, model=model)
-        names = ("audit", "limits", "any_project", "allow_urls", "people", "app_answers", "kind")
+        names = ("audit", "limits", "any_project", "allow_urls", "people", "app_answers", "kind", "organs")
         options = {name: getattr(self, name) for name in names}
         places = () if self.places is None else read_places(self.places)
         return Service(model, source=folder, index=known, places=places, **options, **parts)

@@ -1,13 +1,14 @@
 // The page: photos in, the short list out, redrawn as the control moves; people's answers to the server.
 
+import { aboutPhotos } from "./about.js";
+import { candidateCard } from "./cards.js";
+import { at, facts, fetched, languageChoice, make, personName, randomName, remembered, words } from "./common.js";
 import { listControl } from "./control.js";
 import { drawable } from "./draw.js";
 import { auditWords, isIn, isOne, nodesWords, percent, say, sharedParent } from "./list.js";
-import { send } from "./send.js";
+import { nameSearch } from "./names.js";
 
-const facts = JSON.parse(document.getElementById("facts").textContent);
-const words = facts.words;
-const at = (id) => document.getElementById(id);
+const about = aboutPhotos();
 const control = listControl(facts, { at, fetched, remembered, moved: showList, changed });
 
 // what is shown now: the photos, the answer of the server, what was asked for, and with which options first
@@ -18,34 +19,6 @@ const earlier = [];
 // "said" is the person's answer: the class, if it names one, and the words
 function nothingYet() {
   return { photos: [], answer: null, asked: null, first: null, said: null, open: false };
-}
-
-/** Make an element: with properties, attributes after "@", and children. */
-function make(tag, properties = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name.startsWith("@")) element.setAttribute(name.slice(1), value);
-    else element[name] = value;
-  }
-  element.append(...children.filter((child) => child !== null));
-  return element;
-}
-
-async function fetched(path, options = {}) {
-  const headers = { "Accept-Language": document.documentElement.lang, ...(options.headers || {}) };
-  const key = at("key");
-  if (key && key.value) headers["X-API-Key"] = key.value;
-  const token = remembered("shortlist-token");
-  if (token) headers["X-Person-Token"] = token;
-  let response;
-  try {
-    response = await send(path, { ...options, headers });
-  } catch {
-    throw new Error(words.offline);
-  }
-  const content = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(content.error ? content.error.message : `HTTP ${response.status}`);
-  return content;
 }
 
 // Photos
@@ -75,7 +48,7 @@ function showPhotos() {
       if (current.photos.length) identify();
       else startAgain();
     });
-    return make("li", {}, image, remove);
+    return make("li", {}, make("div", {}, image, remove), current.said ? null : about.organs(photo, number));
   });
   const isDrawing = current.photos.some((photo) => photo.drawn); // it is on the canvas
   at("photos").replaceChildren(...(isDrawing ? [] : items));
@@ -152,7 +125,8 @@ function showList() {
   at("messages").replaceChildren();
   at("answer").hidden = !answer || current.said;
   at("consent").hidden = !answer;
-  at("thanks").textContent = current.said ? `${words.thanks} ${say(words.you_said, { answer: current.said.words })}` : "";
+  about.show(Boolean(answer && !current.said), at("consent-yes").checked);
+  at("thanks").textContent = current.said ? saidWords(current.said) : "";
   at("less-likely").hidden = true;
   at("promise").hidden = !answer;
   if (!answer) {
@@ -176,6 +150,9 @@ function showList() {
   at("less-likely").textContent = say(isOne(left) ? words.less_likely_one : words.less_likely, { count: left });
 }
 
+const saidWords = (said) =>
+  said.words === null ? words.asked_others : `${words.thanks} ${say(words.you_said, { answer: said.words })}`;
+
 function showWords(answer, step, inside, first) {
   const count = inside.length;
   at("promise-words").textContent = answer.promise.words;
@@ -197,95 +174,34 @@ function showWords(answer, step, inside, first) {
 }
 
 function candidateItem(candidate, inSet) {
-  const value = percent(candidate.probability, words);
-  const bar = make("span", { className: "bar", "@aria-hidden": "true" }, make("span"));
-  bar.firstChild.style.width = `${Math.max(1, 100 * candidate.probability)}%`;
-  const parents = facts.levels.map((level) => candidate.parents[level]);
-  const unlike = [...new Set(parents)].filter((name) => name && name !== candidate.name);
-  const confirm = make("button", {
-    type: "button", className: "confirm", textContent: words.confirm,
-    "@aria-label": say(words.confirm_label, { name: candidate.name }),
-  });
-  confirm.addEventListener("click", () => reply("confirm", candidate.name, candidate.id));
-  const isChosen = current.said?.id === candidate.id;
-  return make(
-    "li", { className: `candidate${inSet ? "" : " outside"}${isChosen ? " chosen" : ""}`, tabIndex: -1 },
-    make("div", { className: "head" }, make("h3", { dir: "auto", textContent: candidate.name }),
-      candidate.rare ? make("span", { className: "badge", textContent: words.rare }) : null),
-    candidate.common_names.length ? make("p", { className: "common", dir: "auto", textContent: candidate.common_names.slice(0, 3).join(", ") }) : null,
-    unlike.length ? make("p", { className: "parents", dir: "auto", textContent: unlike.join(" · ") }) : null,
-    make("p", { className: "chance" }, bar,
-      make("span", { className: "hidden-words", textContent: say(words.probability, { value }) }),
-      make("span", { "@aria-hidden": "true", textContent: value })),
-    relatedImages(candidate),
-    isChosen ? make("p", { className: "mark", textContent: words.your_answer }) : null,
-    current.said ? null : make("p", {}, confirm),
-  );
-}
-
-function relatedImages(candidate) {
-  if (!candidate.related_images.length) return null;
-  const list = make("ul", { className: "related" });
-  for (const image of candidate.related_images) {
-    const known = image.author ? words.known_photo_by : words.known_photo;
-    const alt = say(known, { name: candidate.name, author: image.author });
-    const button = make("button", { type: "button", title: words.compare },
-      make("img", { src: image.thumbnail, alt, loading: "lazy" }));
-    button.addEventListener("click", () => compareWith(image, alt));
-    list.append(make("li", {}, button));
-  }
-  return list;
-}
-
-function compareWith(image, alt) {
-  const figure = (src, alt, caption) =>
-    make("figure", {}, make("img", { src, alt }), make("figcaption", { textContent: caption }));
-  const own = say(words.your_photo, { number: "" }).trim();
-  const about = [alt, image.organ, image.date, image.license].filter((text) => text).join(" · ");
-  at("pair").replaceChildren(figure(current.photos[0].url, own, own), figure(image.thumbnail, alt, about));
-  at("compare").showModal();
+  const confirm = current.said ? null : () => reply("confirm", candidate.name, candidate.id);
+  const photo = () => ({ url: current.photos[0].url, caption: say(words.your_photo, { number: "" }).trim() });
+  return candidateCard(candidate, { inSet, isChosen: current.said?.id === candidate.id, photo, confirm });
 }
 
 // People's answers
 
-/** What the browser remembers under a name, after a new value is put there if one is given. */
-function remembered(name, value = null) {
-  try {
-    if (value !== null) localStorage.setItem(name, value);
-    return localStorage.getItem(name);
-  } catch {
-    return null; // the browser keeps nothing
-  }
-}
-
-// a name that says nothing about the person, so that one person counts once
-const personName = () => remembered("shortlist-person") || remembered("shortlist-person", `page-${randomName()}`);
-
-// a personal link has a token, by which the server knows the person on any device; an empty one forgets it
-function takeLink() {
-  const link = /^#person=([\w-]*)$/.exec(location.hash);
-  if (!link) return;
-  remembered("shortlist-token", link[1]);
-  history.replaceState(null, "", location.pathname + location.search);
-}
-takeLink();
-addEventListener("hashchange", takeLink);
-
-function randomName() {
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0")).join("");
-}
-
+/** Send what a person says, or an observation without an answer, for others to name. */
 async function reply(verb, said, classId = null, name = null) {
+  const isObservation = verb === "observe";
+  const consent = at("consent-yes").checked;
+  if (isObservation && !consent) {
+    at("thanks").textContent = words.ask_consent;
+    at("consent-yes").focus();
+    return;
+  }
+  const known = about.known(current.photos, consent);
+  if (!known) return;
   const shown = current.answer.candidates.filter((one) => one.in_set).map((one) => one.id);
   current.reply ||= randomName(); // the same if it is sent again
-  const consent = at("consent-yes").checked;
-  const content = { verb, class_id: classId, name, id: `${current.reply}-${verb}-${name ?? classId}`.slice(0, 500), person: personName(),
-    receipt: current.answer.receipt, shown: shown.slice(0, 100), consent };
+  const content = { id: `${current.reply}-${verb}-${name ?? classId}`.slice(0, 500), person: personName(),
+    receipt: current.answer.receipt, consent, about: known };
+  if (!isObservation) Object.assign(content, { verb, class_id: classId, name, shown: shown.slice(0, 100) });
   const form = new FormData();
   form.append("event", new Blob([JSON.stringify(content)], { type: "application/json" }));
   if (consent) current.photos.forEach((photo, index) => form.append("images", photo.blob, `photo-${index + 1}`));
   try {
-    await fetched("/v1/feedback", { method: "POST", body: form });
+    await fetched(isObservation ? "/v1/observations" : "/v1/feedback", { method: "POST", body: form });
     current.said = { id: classId, words: said };
     showList();
     document.querySelector("li.chosen")?.focus(); // which also brings it into view; the button is gone
@@ -294,33 +210,7 @@ async function reply(verb, said, classId = null, name = null) {
   }
 }
 
-let searching = 0;
-async function search() {
-  const text = at("search").value.trim();
-  const number = ++searching;
-  if (text.length < 2) {
-    at("found").replaceChildren();
-    return;
-  }
-  const answer = await fetched(`/v1/classes?limit=8&search=${encodeURIComponent(text)}`).catch(() => null);
-  if (number !== searching || !answer) return;
-  const choice = (label, send) => {
-    const button = make("button", { type: "button", dir: "auto", textContent: label });
-    button.addEventListener("click", () => {
-      at("search").value = "";
-      at("found").replaceChildren();
-      send();
-    });
-    return make("li", {}, button);
-  };
-  const items = answer.classes.map((one) =>
-    choice([one.name, ...one.common_names.slice(0, 1)].join(" · "), () => reply("other_class", one.name, one.id)));
-  if (!items.length) items.push(make("li", { textContent: words.search_none }));
-  if (!answer.classes.some((one) => one.name.toLowerCase() === text.toLowerCase())) {
-    items.push(choice(say(words.propose, { name: text }), () => reply("new_name", text, null, text)));
-  }
-  at("found").replaceChildren(...items);
-}
+nameSearch(reply);
 
 // Earlier on this visit
 
@@ -357,37 +247,15 @@ async function showAudit() {
   at("audit").textContent = found ? auditWords(found, words) : "";
 }
 
-// The language of the page
-
-/** Say everything in another language: the texts of the page, which the server has, and what depends on them. */
-async function speak(code) {
-  const response = await send(`/?lang=${encodeURIComponent(code)}`).catch(() => null);
-  if (!response?.ok) return;
-  const other = new DOMParser().parseFromString(await response.text(), "text/html");
-  const { words: said, ladder, places } = JSON.parse(other.getElementById("facts").textContent);
-  Object.assign(words, said);
-  Object.assign(facts, { ladder, places });
-  document.documentElement.lang = other.documentElement.lang;
-  document.title = other.title;
-  const pairs = (selector, take) => {
-    const theirs = other.querySelectorAll(selector);
-    document.querySelectorAll(selector).forEach((element, place) => take(element, theirs[place]));
-  };
-  pairs("[data-said]", (element, their) => (element.textContent = their.textContent));
-  pairs("[data-said-label]", (element, their) => {
-    for (const name of ["aria-label", "placeholder"]) {
-      if (their.hasAttribute(name)) element.setAttribute(name, their.getAttribute(name));
-    }
-  });
-  at("language").value = document.documentElement.lang;
+/** Say again what depends on the language. */
+function spoken() {
   if (!current.photos.length) at("status").textContent = words.nothing_yet;
+  showPhotos();
   control.forget();
   if (current.said) showList();
   else changed();
   showAudit();
 }
-
-at("language").addEventListener("change", () => speak(remembered("shortlist-language", at("language").value)));
 
 // What people do
 
@@ -424,22 +292,18 @@ at("less-likely").addEventListener("click", () => {
   current.open = true;
   showList();
 });
-at("search").addEventListener("input", search);
 for (const button of document.querySelectorAll("[data-verb]")) {
   button.addEventListener("click", () => reply(button.dataset.verb, button.textContent));
 }
 for (const choice of [at("consent-yes"), at("consent-no")]) {
   choice.checked = choice.value === remembered("shortlist-consent");
-  choice.addEventListener("change", () => remembered("shortlist-consent", choice.value));
+  choice.addEventListener("change", () => {
+    remembered("shortlist-consent", choice.value);
+    about.show(Boolean(current.answer && !current.said), at("consent-yes").checked);
+    if (!current.said) at("thanks").textContent = "";
+  });
 }
-// words in the place of pictures that cannot be shown; pixels of small ones, which are enlarged, stay sharp
-document.addEventListener("error", ({ target }) => {
-  if (target.tagName === "IMG") target.replaceWith(make("span", { className: "no-picture", textContent: words.no_picture }));
-}, true);
-document.addEventListener("load", ({ target }) => {
-  if (target.tagName === "IMG") target.classList.toggle("small", target.naturalWidth <= 64);
-}, true);
-at("compare-close").addEventListener("click", () => at("compare").close());
+at("ask-others").addEventListener("click", () => reply("observe", null));
 document.addEventListener("paste", (event) => addPhotos(event.clipboardData.files));
 for (const name of ["dragenter", "dragover"]) {
   document.addEventListener(name, (event) => {
@@ -456,8 +320,6 @@ document.addEventListener("drop", (event) => {
 });
 
 showList();
-const spoken = remembered("shortlist-language");
-if (spoken && spoken !== document.documentElement.lang) speak(spoken);
-else if (control.scope()) changed(); // a place that is remembered
+if (!languageChoice(spoken) && control.scope()) changed(); // a place that is remembered
 at("key")?.addEventListener("change", showAudit);
 showAudit();
