@@ -38,6 +38,16 @@ def posterior(log_p: np.ndarray) -> np.ndarray:
     return (shares / shares.sum(1, keepdims=True)).astype(np.float32)
 
 
+def calibration_scores(path: Path) -> np.ndarray:
+    """Return 1 minus the posterior of the true class of each calibration object, ascending."""
+    rows = read_rows(path)
+    if "classes" in rows:
+        raise SystemExit("Of so many classes only the best are kept: leave out the coverage.")
+    numbers = np.arange(len(rows["target"]))  # several photos of an object: the first one counts
+    first = np.unique(rows.get("observation", numbers), return_index=True)[1]
+    return np.sort(1 - posterior(rows["log_p"][first])[np.arange(len(first)), rows["target"][first]])
+
+
 def main(folder: Path, photo: str, coverage: float | None = None) -> None:
     """Print the list of a photo, with its promise."""
     about = json.loads((folder / "lists.json").read_text(encoding="utf-8"))
@@ -47,12 +57,12 @@ def main(folder: Path, photo: str, coverage: float | None = None) -> None:
     made: dict[str, Any] = dict(zip(names, session.run(None, {"picture": picture}), strict=True))
     if coverage is None:
         predictor = next(each for each in about["predictors"] if each["name"] == about["default"])
-        inside, level, count = made[predictor["output"]][0], *map(predictor["promise"].get, ("level", "rows"))
+        inside, promised = made[predictor["output"]][0], predictor["promise"]
+        level, count = promised["level"], promised["rows"]
     else:
-        rows = read_rows(folder / "rows.safetensors")
-        count, level, shifted = len(rows["target"]), coverage, made["scores"] - made["scores"].max()
-        log_p = (shifted - np.log(np.exp(shifted).sum())).astype(rows["log_p"].dtype)
-        apart = np.sort(1 - posterior(rows["log_p"])[np.arange(count), rows["target"]])
+        level, apart = coverage, calibration_scores(folder / "rows.safetensors")
+        count, shifted = len(apart), made["scores"] - made["scores"].max()
+        log_p = (shifted - np.log(np.exp(shifted).sum())).astype(np.float16)
         rank = max(1, math.ceil((count + 1) * coverage - 1e-9))
         inside = 1 - posterior(log_p)[0] <= (apart[rank - 1] if rank <= count else math.inf)
     for index in np.argsort(-made["scores"][0], kind="stable"):

@@ -14,6 +14,7 @@ from PIL import Image
 from torch import nn
 
 from shortlist import ClassTable
+from shortlist._row_facts import RowFacts
 from shortlist.model import Choice, Model, export_lists, keep_rows
 from shortlist.models import NetworkSpec, build_network
 from shortlist.predictors import AverageK, Conformal, NoveltyDetector, TaxonomyNodes, TopK
@@ -47,6 +48,7 @@ def small_model(**parts) -> Model:
     inputs = torch.stack([PREPARE(Image.fromarray(photo(20 + n % 13, 18 + n % 17))) for n in range(300)])
     scores = model.scores(inputs).clone()
     target = torch.multinomial(scores.softmax(1), 1).squeeze(1)
+    pairs = RowFacts(torch.arange(300) // 2)
     tree = Taxonomy.from_class_table(TABLE)
     predictors = {
         "top2": TopK(2),
@@ -58,7 +60,7 @@ def small_model(**parts) -> Model:
     parts = {
         "predictors": predictors,
         "novelty": NoveltyDetector(strangeness="probability", level=0.1).calibrate(target, scores=scores),
-        "calibration_rows": keep_rows(scores, target, score_map, TABLE),
+        "calibration_rows": keep_rows(scores, target, score_map, TABLE, pairs),
         "about": {"name": HOSTILE},
     } | parts
     return Model.from_parts(network, TABLE, spec=spec, preprocessing=PREPARE, score_map=score_map, **parts)
@@ -157,8 +159,12 @@ def test_the_example_needs_no_torch_and_prints_the_same_list(coverage, model, fo
     choice = "conformal80" if coverage is None else Choice(coverage=coverage)
     [wanted] = model.short_lists([upright], choice)
     assert lines == [f"{each.probability:7.1%}  {each.name}" for each in wanted]
+    _, promised = model.resolve(choice)
+    assert promised.rows == 300 if coverage is None else promised.rows < 300
     level = 80 if coverage is None else 100 * coverage
-    assert promise == f"{level:g} of 100 such lists hold the right class (300 calibration photos)."
+    assert (
+        promise == f"{level:g} of 100 such lists hold the right class ({promised.rows} calibration photos)."
+    )
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from shortlist.cli.compare import compare
 from shortlist.cli.demo import demo
 from shortlist.cli.doctor import doctor
 from shortlist.cli.embed import embed
+from shortlist.cli.export import export
 from shortlist.cli.feedback import feedback_app
 from shortlist.cli.index import index
 from shortlist.cli.init import init
@@ -51,6 +52,7 @@ for verb in (
     score,
     index,
     serve,
+    export,
     compare,
     report,
     doctor,

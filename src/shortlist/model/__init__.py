@@ -31,8 +31,10 @@ from shortlist.model.network import needs_code, network_by_name
 from shortlist.model.next_photo import NextPhoto, NextPhotos
 from shortlist.model.populations import keep_rows
 from shortlist.model.saved import SavedModel
+from shortlist.model.weights import WEIGHTS, Weights, round_weights
 
 __all__ = [
+    "WEIGHTS",
     "Choice",
     "Model",
     "ModelError",
@@ -44,4 +46,5 @@ __all__ = [
     "needs_code",
     "network_by_name",
     "network_hash",
+    "round_weights",
 ]

@@ -16,6 +16,7 @@ from shortlist.model.graph import example_inputs, features_name, onnx_of, shift_
 from shortlist.model.inputs import Rows
 from shortlist.model.populations import Populations
 from shortlist.model.resolving import Resolver
+from shortlist.model.weights import Weights, keep_small
 from shortlist.predictors import CalibrationRows, NoveltyDetector
 from shortlist.promise import default_predictor
 
@@ -31,7 +32,7 @@ def export_lists(
     folder: str | Path,
     *,
     version: str = "",
-    weights: str = "float32",
+    weights: Weights = "float32",
     batch: Rows | None = None,
 ) -> dict[str, Any]:
     """Write what makes a model's lists without PyTorch to a new folder, which appears when it is complete.
@@ -44,7 +45,8 @@ def export_lists(
         model: The model.
         folder: Folder to write; it must not exist, or be empty.
         version: Version of the model, as its server tells it.
-        weights: How the weights are kept in the file.
+        weights: How the weights are kept in the file; those of the model must be rounded so already, by
+            :func:`~shortlist.model.round_weights`, before it is calibrated.
         batch: Inputs (n, ...) that show shape and type, where nothing else tells; see
             :meth:`Model.export_onnx`.
 
@@ -59,14 +61,14 @@ def export_lists(
         raise unknown_meaning(len(model.classes))
     with replacing_folder(folder) as new:
         head = {"format": LISTS_FORMAT, "shortlist": __version__, "version": version}
-        content = {**head, "weights": weights, **_written(model, new, batch)}
+        content = {**head, "weights": weights, **_written(model, new, weights, batch)}
         content["files"] = record_files(new, [path.name for path in new.iterdir()])
         content = json.loads(json.dumps(content, allow_nan=False))  # as a reader will see it
         write_text(new / _LISTS, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     return content
 
 
-def _written(model: "Model", folder: Path, batch: Rows | None) -> dict[str, Any]:
+def _written(model: "Model", folder: Path, weights: Weights, batch: Rows | None) -> dict[str, Any]:
     """Write the ONNX file and the calibration rows, and return what is to be said about the model."""
     classifier, width = _features(model, batch)
     scores, features = torch.zeros(2, len(model.classes)), torch.zeros(2, width or 1)
@@ -85,6 +87,7 @@ def _written(model: "Model", folder: Path, batch: Rows | None) -> dict[str, Any]
         classifier=classifier,
         novelty=novelty is not None and why_novelty is None,
     )
+    keep_small(made, weights)
     write_onnx(made, folder / _ONNX)
     rows = model.calibration_rows
     if rows is not None:

@@ -1,0 +1,150 @@
+"""``shortlist export``: a model as files for other devices."""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from shortlist.cli._console import print_json, print_line, warnings_as_lines
+from shortlist.cli._options import AsJson, DataPlace, ModelPlace, OwnNetwork, option
+
+if TYPE_CHECKING:
+    from shortlist.model import Model, Weights
+
+FORMATS = ("onnx", "app", "torch")
+
+
+def export(
+    model: ModelPlace,
+    out: Annotated[Path, option("Folder to write. It must not exist yet.", "--out", "-o")],
+    form: Annotated[
+        str,
+        option(
+            "onnx: an ONNX file that takes photos, and what lists need. app: static files, a page that works "
+            "offline. torch: the model's own folder, for Model.load.",
+            "--format",
+        ),
+    ] = "onnx",
+    weights: Annotated[
+        str,
+        option(
+            "How weights are kept: float32, float16 or int8. The last two calibrate again from scores of the "
+            "rounded network, which needs the run's data."
+        ),
+    ] = "float32",
+    data: DataPlace = None,
+    network: OwnNetwork = None,
+    index: Annotated[
+        Path | None,
+        option("With --format app: index of known images; by default that of the model, if there is one."),
+    ] = None,
+    thumbnails: Annotated[
+        int, option("With --format app: known images of each class; 0 for none.", min=0)
+    ] = 3,
+    place: Annotated[
+        list[Path] | None,
+        option("With --format app: file of a place that people can choose; may be repeated."),
+    ] = None,
+    runtime: Annotated[
+        Path | None,
+        option(
+            "With --format app: folder with the files of onnxruntime-web; npm fetches them if it is left out."
+        ),
+    ] = None,
+    kind: Annotated[str, option('With --format app: what the model knows, such as "a plant".')] = "",
+    server: Annotated[
+        str, option("With --format app: address to which answers can be sent.", metavar="URL")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Export a model for other devices: as ONNX, as an app that works offline, or as its own folder.
+
+    All of them make the same lists with the same promise; docs/export.md says what differs.
+    """
+    from shortlist._bounds import check_choice
+    from shortlist.model import WEIGHTS, export_lists, model_version
+
+    check_choice("--format", form, FORMATS)
+    check_choice("--weights", weights, WEIGHTS)
+    kept = cast("Weights", weights)
+    for name, given in {"--index": index, "--place": place, "--runtime": runtime, "--server": server}.items():
+        if given and form != "app":
+            raise ValueError(f"{name} is for --format app, got it with {form}")
+    if out.exists():
+        raise ValueError(f"--out must not exist yet, got {out}")
+    with warnings_as_lines():
+        opened, before = _opened(model, kept, data, network)
+        if form == "app" and opened.preprocessing is None:
+            raise ValueError(
+                f"--format app must be of a model that takes photos, got {model}: it takes inputs"
+            )
+        version = model_version(model) + ("" if weights == "float32" else f"-{weights}")
+        if form == "torch":
+            opened.save(out)
+            content: dict[str, Any] = {"left_out": []}
+        elif form == "onnx":
+            content = export_lists(opened, out, version=version, weights=kept)
+        else:
+            from shortlist.app import write_app
+
+            found = index if index is not None else _own_index(model)
+            with tempfile.TemporaryDirectory() as folder:
+                content = export_lists(opened, Path(folder) / "lists", version=version, weights=kept)
+                write_app(
+                    Path(folder) / "lists",
+                    out,
+                    model=opened,
+                    source=model,
+                    index=found,
+                    thumbnails=thumbnails,
+                    places=place or (),
+                    runtime=runtime,
+                    kind=kind,
+                    server=server,
+                )
+    _print(out, form, opened, before, content, as_json)
+
+
+def _opened(path: Path, weights: "Weights", data: Path | None, network: str | None) -> "tuple[Model, Model]":
+    """Return the model to export, and the one that it was before its weights were rounded."""
+    from shortlist.model import Model, network_by_name
+
+    before = Model.load(path, network=network)
+    if weights == "float32":
+        return before, before
+    from shortlist.training import rounded_model
+
+    own = None if network is None else network_by_name(path, network)
+    return rounded_model(path, weights, data=data, network=own), before
+
+
+def _own_index(model: Path) -> Path | None:
+    """Return the index of a model, where shortlist index puts it."""
+    return model / "index" if (model / "index").is_dir() else None
+
+
+def _print(out: Path, form: str, model: "Model", before: "Model", content: Any, as_json: bool) -> None:
+    """Say what was written, what it lacks, and what rounding changed on held-out photos."""
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    changes = {} if model is before else _changes(before, model)
+    if as_json:
+        told = {"out": str(out), "format": form, "bytes": size, "left_out": content["left_out"]}
+        print_json({**told, "measured": changes})
+        return
+    print_line(f"{out}: {form}, {size / 1e6:.1f} MB")
+    for line in content["left_out"]:
+        print_line(f"left out: {line}")
+    for name, (old, new) in changes.items():
+        print_line(
+            f"{name}: coverage on held-out photos {old['coverage']:.1%}, now {new['coverage']:.1%}; "
+            f"classes in a list {old['mean_size']:.2f}, now {new['mean_size']:.2f}"
+        )
+
+
+def _changes(before: "Model", after: "Model") -> dict[str, tuple[dict[str, float], dict[str, float]]]:
+    """Return, by predictor, what was measured on held-out photos before and after."""
+    changes = {}
+    for name, promise in before.promises.items():
+        pair = promise.measured, after.promises[name].measured
+        if pair[0] is not None and pair[1] is not None:
+            changes[name] = tuple({"coverage": m.coverage, "mean_size": m.mean_size} for m in pair if m)
+    return changes
