@@ -14,7 +14,7 @@ from shortlist.predictors.accumulator import (
     RowsOutOfOrderError,
 )
 from shortlist.predictors.adapting import AdaptingThreshold
-from shortlist.predictors.at_place import place_offset, place_posterior
+from shortlist.predictors.at_place import place_offset
 from shortlist.predictors.average_k import AverageK
 from shortlist.predictors.calibration_rows import CalibrationRows
 from shortlist.predictors.chosen_coverage import COVERAGES, MOST_CLASSES, calibrate_highest

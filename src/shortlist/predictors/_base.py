@@ -37,7 +37,7 @@ from shortlist.predictors._activation import (
     prior_conversion,
 )
 from shortlist.predictors._calibrated import Calibrated
-from shortlist.predictors._chunks import chunk_rows, sets_in_chunks, where_at_least
+from shortlist.predictors._chunks import chunk_rows
 from shortlist.predictors.accumulator import (
     Accumulator,
     CalibrationReport,
@@ -322,15 +322,6 @@ class SetPredictor(Calibrated):
     def _rows_at_once(self, num_classes: int) -> int:
         """Return how many rows of many to treat at once."""
         return self.chunks_at_once * chunk_rows(num_classes)
-
-    def _at_least(self, scores: Tensor, threshold: Tensor) -> Tensor:
-        """Return the sets (n, c) of the classes whose value reaches a threshold."""
-
-        def sets(some: Tensor) -> Tensor:
-            values = self.values(some)
-            return where_at_least(values, threshold.to(values.dtype))
-
-        return sets_in_chunks(scores, sets)
 
     @property
     def _looks_at_probabilities(self) -> bool:

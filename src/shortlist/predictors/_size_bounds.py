@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_count
-from shortlist.ops import largest
+from shortlist.ops import kth_largest, largest
 
 
 class SizeBounds(NamedTuple):
@@ -68,3 +68,12 @@ class SizeBounds(NamedTuple):
         best = largest(values, min(self.at_least, most))[1]
         others = torch.ones_like(values, dtype=torch.bool).scatter(1, best, False)
         return values[others].view(len(values), most - best.shape[1])
+
+
+def first_classes(values: Tensor, k: int) -> Tensor:
+    """Return the k classes of each row with the largest values, bool (n, c); of equal ones, the first."""
+    if k < 1:
+        return torch.zeros_like(values, dtype=torch.bool)
+    last = kth_largest(values, min(k, values.shape[1]))[:, None]
+    above, equal = values > last, values == last
+    return above | (equal & (equal.cumsum(1) <= k - above.sum(1, keepdim=True)))

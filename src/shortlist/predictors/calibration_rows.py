@@ -11,9 +11,9 @@ from torch import Tensor
 
 from shortlist._checks import check_priors, check_scores, check_target
 from shortlist._row_facts import RowFacts, photo_order
-from shortlist.ops import kth_largest
 from shortlist.predictors._activation import check_finite
 from shortlist.predictors._chunks import chunk_rows
+from shortlist.predictors._size_bounds import first_classes
 
 MAX_ROWS = 20_000  # calibration rows that are kept, about; more hardly change a threshold
 MAX_BYTES = 64_000_000  # of the posteriors of all rows
@@ -247,19 +247,12 @@ def _best(log_p: Tensor, width: int, priors: Tensor | None) -> Kept:
     Which of equal ones are kept follows from the row alone: those that come first.
     """
     values = log_p.double() if log_p.dtype == torch.float64 else log_p.float()
-    chosen = _first(values, width if priors is None else width - width // 2)
+    chosen = first_classes(values, width if priors is None else width - width // 2)
     if priors is not None:
         over = (values - priors.log().to(values)).clamp_min(_LOWEST).masked_fill(chosen, -torch.inf)
-        chosen |= _first(over, width // 2)
+        chosen |= first_classes(over, width // 2)
     classes = chosen.nonzero()[:, 1].view(len(log_p), width)
     return Kept(log_p.gather(1, classes), classes.to(_class_type(log_p.shape[1])))
-
-
-def _first(values: Tensor, k: int) -> Tensor:
-    """Return the k largest values of each row as bool (n, c); of equal ones, the first."""
-    last = kth_largest(values, k)[:, None]
-    above, equal = values > last, values == last
-    return above | (equal & (equal.cumsum(1) <= k - above.sum(1, keepdim=True)))
 
 
 def _numbered(observations: Tensor | None, target: Tensor) -> Tensor | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shortlist._checks import check_count, check_scores, check_sets
 from shortlist.class_table import ClassTable
-from shortlist.ops import kth_largest
+from shortlist.predictors._size_bounds import first_classes
 from shortlist.predictors.population import Population, Values
 from shortlist.taxonomy import Taxonomy
 
@@ -164,7 +164,7 @@ class _Picked(NamedTuple):
 
 def _pick(sets: Tensor, order: Tensor, at_least: int, limit: int | None) -> _Picked:
     """Choose the classes to list, row after row, the best first."""
-    shown = sets if at_least == 0 else sets | _first_classes(order, min(at_least, order.shape[1]))
+    shown = sets | first_classes(order, at_least) if at_least else sets
     shown = shown & (order > -torch.inf)
     rows, columns = shown.nonzero(as_tuple=True)
     best_first = order[rows, columns].argsort(descending=True, stable=True)
@@ -269,11 +269,3 @@ def _check_listed(
     if order.shape != sets.shape or bool(order.isnan().any()):
         raise ValueError(f"order must be numbers of shape {tuple(sets.shape)}, got {tuple(order.shape)}")
     return order
-
-
-def _first_classes(scores: Tensor, k: int) -> Tensor:
-    """Return the k classes of each row with the largest scores (n, c), bool; of ties, the first."""
-    last = kth_largest(scores, k)[:, None]
-    above, equal = scores > last, scores == last
-    missing = k - above.sum(1, keepdim=True)
-    return above | (equal & (equal.cumsum(1) <= missing))

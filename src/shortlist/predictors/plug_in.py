@@ -10,7 +10,7 @@ from shortlist._bounds import check_choice
 from shortlist._checks import check_number
 from shortlist.predictors._activation import Activation
 from shortlist.predictors._base import SetPredictor, UncalibratedPredictor
-from shortlist.predictors._chunks import sets_in_chunks
+from shortlist.predictors._chunks import sets_in_chunks, where_at_least
 from shortlist.predictors._exact import exact_sum, first_reaching, from_units, to_units
 from shortlist.predictors._largest import LargestValues
 from shortlist.predictors._order import Places, prefix_sets
@@ -91,7 +91,12 @@ class AverageError(SetPredictor):
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
         """Return the sets (n, c), some of which may be empty."""
-        return self._at_least(self.checked(scores), self.threshold)
+
+        def sets(some: Tensor) -> Tensor:
+            values = self.values(some)
+            return where_at_least(values, self.threshold.to(values.dtype))
+
+        return sets_in_chunks(self.checked(scores), sets)
 
     def measure(self, scores: Tensor, target: Tensor | None) -> Tensor:
         """Return the probabilities (n, c) of all classes."""

@@ -16,6 +16,7 @@ from shortlist.coverage_law import conformal_rank
 from shortlist.predictors._chunks import chunk_rows
 from shortlist.predictors._pool import Pool, pooled
 from shortlist.predictors._posterior import PopulationPosterior
+from shortlist.predictors._size_bounds import first_classes
 from shortlist.predictors.calibration_rows import CalibrationRows
 from shortlist.predictors.thresholds import weighted_thresholds
 
@@ -128,7 +129,7 @@ class Population:
         sets = (1 - values.fit <= thresholds) & self._possible
         if at_most is not None:
             sets &= _ranks(values.fit) <= at_most
-        return sets | _first(values.fit, at_least) if at_least else sets
+        return sets | _best(values, at_least) if at_least else sets
 
     def sets_of_size(
         self, values: Values, size: float, *, at_least: int = 0, at_most: int | None = None
@@ -136,8 +137,8 @@ class Population:
         """Return the sets (n, c) of an average size: the best ones, and others that reach a threshold."""
         sets = (values.size >= self._size_threshold(size, at_least, at_most)) & self._possible
         if at_most is not None:
-            sets &= _first(values.fit, at_most)
-        return sets | _first(values.fit, at_least) if at_least else sets
+            sets &= _best(values, at_most)
+        return sets | _best(values, at_least) if at_least else sets
 
     def enters_at(
         self, values: Values, where: tuple[np.ndarray, np.ndarray]
@@ -366,6 +367,11 @@ def _weights(by_class: Tensor, counts: Tensor) -> Tensor:
     return weights.where(counts > 0, weights.max())
 
 
+def _best(values: Values, k: int) -> np.ndarray:
+    """Return the k classes that fit best, bool (n, c)."""
+    return first_classes(torch.from_numpy(values.fit), k).numpy()
+
+
 def _ranks(fit: np.ndarray) -> np.ndarray:
     """Return the place of each class in its row (n, c), from 1; equal ones count against a class."""
     ascending = np.sort(fit, axis=1)
@@ -375,11 +381,3 @@ def _ranks(fit: np.ndarray) -> np.ndarray:
             for row, order in zip(fit, ascending, strict=True)
         ]
     )
-
-
-def _first(fit: np.ndarray, k: int) -> np.ndarray:
-    """Return the k best classes of each row, bool (n, c); of equal ones, the first."""
-    order = np.argsort(-fit, axis=1, kind="stable")[:, :k]
-    sets = np.zeros(fit.shape, dtype=bool)
-    np.put_along_axis(sets, order, values=True, axis=1)
-    return sets
