@@ -76,6 +76,36 @@ def table(
 
 
 @papers_app.command()
+def ask(
+    run: Annotated[Path, argument("Run folder, about whose test photos and classes a person is asked.")],
+    of: Annotated[
+        list[str], option("Group of classes, such as a genus. All its classes are asked. May be repeated.")
+    ],
+    out: Annotated[Path, option("Page to write (.html).", "--out", "-o")] = Path("ask.html"),
+    level: Annotated[str, option("Level of the groups.")] = "genus",
+    per_class: Annotated[int, option("Largest number of photos of a class.")] = 5,
+    seed: Annotated[int, option("Seed of the choice and of the order.")] = 0,
+    data: Annotated[Path | None, option("Where the data of the run lie now, if they were moved.")] = None,
+    lang: Annotated[str, option("Language of the page: en, fr, de, es, pt or it.")] = "en",
+) -> None:
+    """Draw a small set of test photos, and write a page that collects which classes a person names for each.
+
+    The page is one file, which works without a server. It saves answers.csv for 'shortlist compare RUNS...
+    --person answers.csv'. For example: shortlist papers ask runs/birds --of Parus --of Poecile.
+    """
+    from shortlist.compare import write_ask_page
+    from shortlist.sentences import LANGUAGES
+
+    if out.suffix != ".html":
+        raise ValueError(f"--out must end in .html, got {out}")
+    if lang not in LANGUAGES:
+        raise ValueError(f"--lang must be one of {', '.join(LANGUAGES)}, got {lang!r}")
+    options = {"level": level, "per_class": per_class, "seed": seed, "data": data, "language": lang}
+    number = write_ask_page(run, of, out, **options)
+    typer.echo(f"{out}, {number} photos; then: shortlist compare {run} --person answers.csv")
+
+
+@papers_app.command()
 def page() -> None:
     """Print every published number as a page in Markdown, with the command that makes ours."""
     from shortlist.papers import published_page

@@ -1,3 +1,4 @@
+from .ask import draw_mini_set as draw_mini_set, write_ask_page as write_ask_page
 from .comparison import (
     Best as Best,
     Comparison as Comparison,
