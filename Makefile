@@ -32,9 +32,9 @@ $(TRAINER_READY): $(READY)
 		transformers accelerate tokenizers regex psutil
 	touch $@
 
-# what tests/test_migration.py compares with; without dependencies, which are here already
+# what tests compare with and take rows of; without dependencies, which are here already
 $(PEERS_READY): $(READY)
-	$(INSTALL) --no-deps --no-compile --upgrade --target $(VENV)/peers mapie torchcp
+	$(INSTALL) --no-deps --no-compile --upgrade --target $(VENV)/peers mapie torchcp datasets dill multiprocess xxhash
 	touch $@
 
 demo: $(READY)  ## train on the embedded glyphs, calibrate, show short lists: half a minute

@@ -218,7 +218,7 @@ INDEX_VERBS = (search, append, compact, examine)
 # what a verb does not look at, or makes again from the rest, may be damaged: its numbers are the same then
 MODEL_FILES = (
     "model.json",
-    "MODEL_CARD.md",
+    "README.md",
     "network.safetensors",
     "calibration_rows.safetensors",
     "class_table.json",

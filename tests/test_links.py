@@ -19,7 +19,7 @@ from tests.compare.pixels import pixel_model
 from tests.index.test_hostile import make as make_index
 from tests.run_factory import finished_run
 
-FILES = {"MODEL_CARD.md", "class_table.json", "model.json", "network.safetensors", "score_map.json"}
+FILES = {"README.md", "class_table.json", "model.json", "network.safetensors", "score_map.json"}
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_release_is_made_of_the_files_of_the_manifest(model, tmp_path):
 
 
 @pytest.mark.errors
-@pytest.mark.parametrize("name", [*sorted(FILES - {"MODEL_CARD.md"}), "predictors", "predictors/c90.json"])
+@pytest.mark.parametrize("name", [*sorted(FILES - {"README.md"}), "predictors", "predictors/c90.json"])
 def test_no_file_of_a_model_is_read_through_a_link(name, model, tmp_path):
     put_link(model / name)
     with pytest.raises(ValueError, match="is a link, which is not followed"):

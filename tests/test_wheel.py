@@ -19,6 +19,8 @@ MODULES = {
     "pillow": "PIL",
     "python-multipart": "python_multipart",
     "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
+    "huggingface-hub": "huggingface_hub",
 }
 SMOKE = """
 import sys
@@ -28,7 +30,7 @@ import shortlist
 assert Path(shortlist.__file__).is_relative_to(sys.prefix), shortlist.__file__
 from shortlist.sentences import promise_words
 promise = shortlist.Model.load("run").promises["top2"]
-assert promise_words(promise) in Path("run/model/MODEL_CARD.md").read_text()
+assert promise_words(promise) in Path("run/model/README.md").read_text()
 from fastapi.testclient import TestClient
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service

@@ -390,7 +390,7 @@ def test_the_folder_has_what_it_should(saved):
     assert states == {"predictors/AverageK", "predictors/TopK", "predictors/Conformal"}
     names = {name for name in files_of(saved) if not name.startswith("predictors/")}
     tables = {"class_table.json", "score_map.json"}
-    assert names == {"model.json", "MODEL_CARD.md", "network.safetensors", *tables}
+    assert names == {"model.json", "README.md", "network.safetensors", *tables}
     content = json.loads((saved / "model.json").read_text())
     assert content["format"] == "shortlist model 6" and content["predictors"] == ["average2", "top2", "lac"]
     assert content["about"] == {"name": "trees", "version": 3}
@@ -441,7 +441,7 @@ def test_a_strangers_code_is_not_run(tmp_path, monkeypatch):
     assert torch.equal(Model.load(tmp_path / "saved", network=given).scores(batch), cnn_model().scores(batch))
 
 
-CARD = {"MODEL_CARD.md"}  # for people: a model opens without it, and the doctor looks at it
+CARD = {"README.md"}  # for people: a model opens without it, and the doctor looks at it
 
 
 @pytest.mark.errors

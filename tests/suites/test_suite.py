@@ -391,7 +391,7 @@ def test_a_killed_suite_goes_on_without_repeating_finished_runs(tmp_path):
         after = files_of(path)
         changing = {"run.json", "model.json"}  # they list all results, and what came of the promises
         # results that are not in the manifest are made again, and the card tells what came of the promises
-        changing |= set() if path in tested else {"results.json", "MODEL_CARD.md"}
+        changing |= set() if path in tested else {"results.json", "README.md", "coverage.svg"}
         swept = [name for name in files if ".tmp-" in name]  # what the kill left behind is taken away
         kept = [name for name in files if Path(name).name not in changing and name not in swept]
         assert {name: after[name] for name in kept} == {name: files[name] for name in kept}

@@ -1,10 +1,12 @@
 """The finished model: preprocessing, network, score map, predictors and classes in one object."""
 
+from shortlist.model.card import card_files
 from shortlist.model.choice import Choice
 from shortlist.model.doctor import examine_model
 from shortlist.model.exporting import LISTS_FORMAT, export_lists
 from shortlist.model.files import (
     ModelError,
+    description_of,
     model_folder,
     read_manifest,
     write_calibration,

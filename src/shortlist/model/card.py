@@ -5,6 +5,9 @@ from typing import Any
 
 from shortlist._messages import one_line
 from shortlist.class_table import GROUPS, ClassTable
+from shortlist.metrics import Results
+from shortlist.model.card_data import front_matter, metadata
+from shortlist.model.card_figure import figure_svg
 from shortlist.promise import Promise
 from shortlist.sentences import promise_words
 
@@ -18,33 +21,46 @@ _NOT_FOR = """\
 """
 
 
-def card_text(
+PAGE, FIGURE = "README.md", "coverage.svg"
+"""Files of a card; the figure is left out where nothing was measured."""
+_SHOW = f"\n![Share of photos whose list contains the right class]({FIGURE})\n"
+
+
+def card_files(
     description: Mapping[str, Any],
     promises: Mapping[str, Promise],
     classes: ClassTable,
     scores: str,
-) -> str:
-    """Write the card in Markdown.
+    results: Results | None = None,
+) -> dict[str, str]:
+    """Write the card: a page in Markdown that begins with the metadata of the Hugging Face hub, and a figure.
 
     Args:
         description: What ``model.json`` says.
         promises: By name of the predictor, what it promises and what was measured.
         classes: The classes with their training counts.
         scores: What the scores mean, in a sentence.
+        results: Results on test rows, if there are any.
+
+    Returns:
+        The text of each file, by its name.
     """
+    figure = figure_svg(promises, results)
     about = description["about"]
     strangers = "; its detector of strangers flags some of them" if description["novelty"] else ""
     sections = {
         "What it is": _facts(description, scores),
         "Classes": _classes(classes),
         "What its lists promise": _promises(promises),
-        "What was measured": _measured(promises),
+        "What was measured": _measured(promises) + _groups(results) + (_SHOW if figure else ""),
         "What it is not for": _NOT_FOR.format(strangers=strangers),
         "Stated by its makers": _stated(about),
     }
     text = "".join(f"\n## {title}\n\n{section}" for title, section in sections.items())
     start = "A model of shortlist. This page is written with the model."
-    return f"# {_plain(about.get('name') or 'Model')}\n\n{start}\n{text}"
+    top = front_matter(metadata(description, promises, results))
+    page = f"{top}# {_plain(about.get('name') or 'Model')}\n\n{start}\n{text}"
+    return {PAGE: page} if figure is None else {PAGE: page, FIGURE: figure}
 
 
 def _facts(description: Mapping[str, Any], scores: str) -> str:
@@ -105,6 +121,20 @@ def _measured(promises: Mapping[str, Promise]) -> str:
             f"| {_plain(name)} | {one.rows:,} | {100 * one.coverage:.1f} | {interval} | {one.mean_size:.2f} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _groups(results: Results | None) -> str:
+    """Show the coverage of each group of classes, if the class table has training counts."""
+    if results is None or not results.groups:
+        return ""
+    lines = [f"| sets, right class in the set (%) | {' | '.join(results.groups)} |"]
+    lines.append(f"| --- |{' ---: |' * len(results.groups)}")
+    for name, sets in results.sets.items():
+        found = [sets.coverage.groups.get(group) for group in results.groups]
+        cells = [f"{100 * one.value:.1f}" if one and one.value is not None else "no rows" for one in found]
+        lines.append(f"| {_plain(name)} | {' | '.join(cells)} |")
+    rows = ", ".join(f"{group} {of.rows:,}" for group, of in results.groups.items())
+    return f"\nBy the training rows of the right class (test rows: {rows}):\n\n" + "\n".join(lines) + "\n"
 
 
 def _stated(about: Mapping[str, Any]) -> str:

@@ -4,8 +4,8 @@
 ``network.safetensors``, ``class_table.json``, ``score_map.json``, ``predictors/NAME.json`` with their states,
 ``novelty.json`` with its state if there is a detector of strangers, ``calibration_rows.safetensors`` if
 calibration rows are kept, ``results.json`` if its maker gave the results of test rows, and
-``MODEL_CARD.md`` for people. ``model.json`` is the manifest too: it is
-written last, with size and hash of each file, and what is read is checked against it.
+``README.md`` with ``coverage.svg`` for people and for the Hugging Face hub. ``model.json`` is the manifest
+too: it is written last, with size and hash of each file, and what is read is checked against it.
 """
 
 import json
@@ -29,7 +29,7 @@ from shortlist._store.manifest import (
 )
 from shortlist.class_table import ClassTable
 from shortlist.metrics import Results
-from shortlist.model.card import card_text
+from shortlist.model.card import FIGURE, PAGE, card_files
 from shortlist.models import NetworkSpec
 from shortlist.predictors import (
     CalibrationRows,
@@ -48,8 +48,8 @@ _KEYS = {"network", "preprocessing", "head", "classifier", "predictors", "promis
 _TRAINED = ("network.safetensors", "class_table.json")  # which a calibration leaves alone
 ROWS = "calibration_rows.safetensors"
 RESULTS = "results.json"
-_CARD = "MODEL_CARD.md"
-_PARTS = (*_TRAINED, "score_map.json", ROWS, RESULTS, _CARD)
+_CARD = (PAGE, FIGURE)
+_PARTS = (*_TRAINED, "score_map.json", ROWS, RESULTS, *_CARD)
 
 
 class ModelError(ValueError):
@@ -231,7 +231,11 @@ def write_calibration(
     own = {name: predictor.promise for name, predictor in predictors.items()}
     told = _plain_promises({**own, **(promises or {})})
     parts = {"head": head, "predictors": list(predictors), "promises": told, "novelty": novelty is not None}
-    write_text(folder / _CARD, _card_of(folder, {**description, **parts}))
+    card = _card_of(folder, {**description, **parts})
+    for name in _CARD:
+        (folder / name).unlink(missing_ok=True)
+    for name, text in card.items():
+        write_text(folder / name, text)
     write_description(folder, {**description, **parts}, known=known)
     kept = {folder / name for name in read_manifest(folder)}
     # of predictors and detectors that are gone, or whose writer was killed
@@ -271,24 +275,30 @@ def write_promises(
     news = {**description, "promises": told}
     card = _card_of(folder, news)
     if told != description["promises"]:
-        new = record_text(card)
-        last = known.get(_CARD, new)
-        known[_CARD] = last.get("next", last) | {"next": new}
+        for name, page in card.items():
+            new = record_text(page)
+            last = known.get(name, new)
+            known[name] = last.get("next", last) | {"next": new}
         text = _description_text(folder, news, known)
         announce(record_text(text))
         write_text(folder / "model.json", text)
-    if not (folder / _CARD).is_file() or (folder / _CARD).read_bytes() != card.encode():
-        write_text(folder / _CARD, card)
+    for name, page in card.items():
+        if not (folder / name).is_file() or (folder / name).read_bytes() != page.encode():
+            write_text(folder / name, page)
 
 
 def _plain_promises(promises: Mapping[str, Promise]) -> dict[str, Any]:
     return {name: promise.to_dict() for name, promise in promises.items()}
 
 
-def _card_of(folder: Path, description: Mapping[str, Any]) -> str:
+def _card_of(folder: Path, description: Mapping[str, Any]) -> dict[str, str]:
     promises = {name: Promise.from_dict(found) for name, found in description["promises"].items()}
     words = ScoreMap.from_dict(read_json(folder / "score_map.json")).words()
-    return card_text(description, promises, ClassTable.load(folder / "class_table.json"), words)
+    results = None
+    if (folder / RESULTS).is_file():
+        with reading(folder / RESULTS):
+            results = Results.load(folder / RESULTS)
+    return card_files(description, promises, ClassTable.load(folder / "class_table.json"), words, results)
 
 
 def _write_rows(folder: Path, rows: CalibrationRows | None) -> None:

@@ -21,6 +21,7 @@ from shortlist.metrics import Results
 from shortlist.model.choice import Choice
 from shortlist.model.files import ModelError
 from shortlist.model.graph import HeadChoice, known_shape, onnx_of, write_onnx
+from shortlist.model.hub import OnHub
 from shortlist.model.images import in_parts, prepare_images
 from shortlist.model.inputs import Rows, check_batch, running, tensor_on
 from shortlist.model.listing import Lister, ShortList
@@ -33,7 +34,7 @@ from shortlist.scores import PriorRecord, ScoreMap
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Model:
+class Model(OnHub):
     """A trained network with all that is needed to make short lists of images.
 
     Made by :meth:`from_parts` or a training run, kept by :meth:`save`, opened by :meth:`load`.

@@ -58,7 +58,7 @@ def _remedy(run: RunFolder, name: str, lost: Mapping[str, str]) -> str:
     made = {"results.json": "", "results_val.json": " --split val"}
     if name in made and all(other in made for other in lost):
         return f"shortlist evaluate {run.path}{made[name]}"
-    parts = ("score_map.json", "calibration_rows.safetensors", "MODEL_CARD.md")
+    parts = ("score_map.json", "calibration_rows.safetensors", "README.md", "coverage.svg")
     calibration = {*(f"model/{part}" for part in parts), *made}
     folders = ("model/predictors/", "model/novelty.")
     is_calibrated = [other in calibration or other.startswith(folders) for other in lost]

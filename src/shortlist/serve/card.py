@@ -7,7 +7,7 @@ from typing import Any
 
 from shortlist.class_table import GROUPS
 from shortlist.metrics import Averages, Results
-from shortlist.model import Choice, Model
+from shortlist.model import Choice, Model, card_files, description_of
 from shortlist.predictors import CalibrationRows, Population
 from shortlist.sentences import LANGUAGE, ladder_words, novelty_words, scope_words, speaking
 from shortlist.serve.answer_form import promise_form
@@ -84,7 +84,16 @@ def model_card(
         "metrics": None if results is None else _metrics(results),
         "training": None if training is None else dict(training),
         "limits": _limits(limits),
+        "page": _page(model, results),
     }
+
+
+def _page(model: Model, results: Results | None) -> str:
+    """Return the page for people that goes with the saved model, with the server's results."""
+    about = description_of(model.spec, model.preprocessing, model.classifier, model.about)
+    described = {**about, "novelty": model.novelty is not None}
+    words = model.score_map.words()
+    return card_files(described, model.promises, model.classes, words, results)["README.md"]
 
 
 def _limits(limits: Limits) -> dict[str, Any]:

@@ -291,3 +291,4 @@ class ModelCard(BaseModel):
     training: dict[str, Any] | None
     index: dict[str, Any] | None
     limits: dict[str, Any]
+    page: str = Field(description="The same for people, as Markdown: README.md of the saved model.")
