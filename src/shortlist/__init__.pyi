@@ -9,6 +9,7 @@ from . import (
     priors as priors,
     scores as scores,
 )
+from ._named_code import allow_code as allow_code
 from .class_table import ClassTable as ClassTable
 from .model import Model as Model
 from .place import Place as Place

@@ -3,11 +3,15 @@
 import importlib
 import os
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_ALLOWED: set[str] = set()  # names that the user has let this process run
+_ALL = "SHORTLIST_ALLOW_CODE"  # in the environment, since a command's processes may run what the command may
 
 
 def settings_file() -> Path:
@@ -46,17 +50,65 @@ def is_trusted(name: str) -> bool:
     return any(module == one or module.startswith(f"{one}.") for one in trusted_packages())
 
 
-def code_error(key: str, value: Any) -> ValueError:
+class UntrustedCodeError(ValueError):
+    """Raised where a file names code that the user has not allowed; nothing was imported."""
+
+
+def code_error(key: str, value: Any) -> UntrustedCodeError:
     """Return the refusal of code that a file names at a key, which says how to allow it."""
-    return ValueError(
+    return UntrustedCodeError(
         f"{key} is {value!r}, which can run code that does not come with shortlist: if you trust that code, "
         f"add --allow-code (in Python allow_code=True), or list its package under trusted_code in "
         f"{settings_file()}"
     )
 
 
+def allow_code(name: str | None = None) -> None:
+    """Let this process run ``package.module:function``, whatever file names it; ``None``: all such code.
+
+    Only what the user says may call it, never what a file says.
+    """
+    if name is None:
+        os.environ[_ALL] = "1"
+    else:
+        _ALLOWED.add(name)
+
+
+def is_allowed(name: str) -> bool:
+    """Whether the user has let this process run ``package.module:function``."""
+    return name in _ALLOWED or _ALL in os.environ
+
+
+@contextmanager
+def code_of_command() -> Iterator[None]:
+    """Take back at the end what a command allows meanwhile."""
+    names, everything = set(_ALLOWED), os.environ.get(_ALL)
+    try:
+        yield
+    finally:
+        _ALLOWED.intersection_update(names)
+        if everything is None:
+            os.environ.pop(_ALL, None)
+
+
+def allowed_code(key: str, name: str) -> Callable[..., Any]:
+    """Import what ``package.module:function`` names, if the user has let this process run it.
+
+    Raises:
+        ValueError: If the user has not; nothing is imported then. Or as :func:`find_code`.
+    """
+    if not is_allowed(name):
+        raise UntrustedCodeError(
+            f"{key} is {name!r}, and what is opened never runs code that it names: if you trust that code, "
+            f"add --allow-code (in Python shortlist.allow_code({name!r}))"
+        )
+    return find_code(key, name)
+
+
 def find_code(key: str, name: str) -> Callable[..., Any]:
     """Import what ``package.module:function`` names, which runs its module.
+
+    What the module prints then goes to stderr: stdout is for the results of a command.
 
     Raises:
         ValueError: If there is none, or its module cannot be imported; the message names the key.
@@ -65,12 +117,27 @@ def find_code(key: str, name: str) -> Callable[..., Any]:
     if not _MODULE.fullmatch(module) or not function.isidentifier():
         raise ValueError(f"{key} must be package.module:function, got {name!r}")
     try:
-        found = getattr(importlib.import_module(module), function, None)
-    except Exception as error:  # a module can fail in any way
+        with redirect_stdout(sys.stderr):
+            code = getattr(importlib.import_module(module), function, None)
+    except (Exception, SystemExit) as error:  # a module can fail in any way
         kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
         raise ValueError(f"{key} needs {module}, which cannot be imported ({kind}{error})") from error
-    if not callable(found):
+    if not callable(code):
         raise ValueError(
             f"{key} must be package.module:function, got {name!r}: {module} has no such function"
         )
-    return found
+    return code
+
+
+def find_class(key: str, name: str, base: type) -> type[Any]:
+    """Return the class that ``package.module:Class`` names, which must be one of a base.
+
+    Raises:
+        ValueError: If it is not, or as :func:`allowed_code`.
+    """
+    code = allowed_code(key, name)
+    if not isinstance(code, type) or not issubclass(code, base):
+        raise ValueError(
+            f"{key} must name a class of {base.__module__}.{base.__name__}, got {name!r}: {code!r}"
+        )
+    return code

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from shortlist.losses import LABEL_SET_LOSSES
+from shortlist.recipes.loss_sections import LOSS_SECTIONS
 from shortlist.recipes.recipe import make_recipe
-from shortlist.recipes.sections import LOSS_SECTIONS
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.kept_epoch import KeptEpoch, kept_epoch_of
 from shortlist.runs.network import load_network

@@ -9,6 +9,7 @@ import typer
 
 from shortlist import __version__
 from shortlist._messages import MAX_MESSAGE, one_line, shortened
+from shortlist._named_code import code_of_command
 from shortlist.cli import votes
 from shortlist.cli._extras import words_for_missing, words_for_unfit
 from shortlist.cli._options import option
@@ -93,7 +94,8 @@ def run_command(command: Callable[[], object]) -> None:
     With ``SHORTLIST_DEBUG=1`` in the environment, the traceback is shown instead.
     """
     try:
-        command()
+        with code_of_command():
+            command()
     except Exception as error:
         if os.environ.get("SHORTLIST_DEBUG") == "1":
             raise

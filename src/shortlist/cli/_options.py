@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from shortlist._named_code import allow_code
+
 
 def option(words: str, *names: str, **settings: Any) -> Any:
     """Return an option of a verb with these words as its help; its names, if not that of the argument."""
@@ -17,11 +19,18 @@ def argument(words: str, **settings: Any) -> Any:
     return typer.Argument(help=words, **settings)
 
 
-def _look_here_for_code(value: Any) -> Any:
+def look_here_for_code(value: Any) -> Any:
     """Have the user's own modules looked for in the current folder first: only where they asked for code."""
     if value:
         sys.path.insert(0, str(Path.cwd()))
     return value
+
+
+def _let_run(value: bool) -> bool:
+    """Let this command and its processes run the code that files name."""
+    if value:
+        allow_code()
+    return look_here_for_code(value)
 
 
 def published_file(path: Path | None) -> Path | None:
@@ -51,10 +60,10 @@ AsJson = Annotated[bool, option("Print JSON, for scripts.", "--json")]
 AllowCode = Annotated[
     bool,
     option(
-        "Run code that the recipe or the features name (package.module:function), also from the current "
+        "Run code that a recipe, a model or features name (package.module:function), also from the current "
         "folder.",
         "--allow-code",
-        callback=_look_here_for_code,
+        callback=_let_run,
     ),
 ]
 OwnNetwork = Annotated[
@@ -64,7 +73,7 @@ OwnNetwork = Annotated[
         "model is your own code.",
         "--network",
         metavar="MODULE:FUNCTION",
-        callback=_look_here_for_code,
+        callback=look_here_for_code,
     ),
 ]
 ModelPlace = Annotated[Path, argument("A run folder, or the folder of a saved model.")]

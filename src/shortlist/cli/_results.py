@@ -105,6 +105,11 @@ def metrics_table(results: Results, title: str, *, group_words: str = _GROUPS) -
         table.add_column(name, justify="right", no_wrap=True)
     for k, averages in results.scores.topk.items():
         table.add_row(f"top-{k}", *_values(averages), f"{k}")
+    for name, averages in results.own.items():
+        means = (averages.micro, averages.macro, *averages.groups.values())
+        table.add_row(
+            name.replace(".", ": "), *(format_metric(name, each, plus_minus=" ±") for each in means), ""
+        )
     table.add_section()
     for name, sets in results.sets.items():
         brief = (

@@ -7,6 +7,7 @@ import typer
 
 from shortlist.cli._console import print_json, print_table, use_one_thread
 from shortlist.cli._options import (
+    AllowCode,
     AsCsv,
     AsHtml,
     AsJson,
@@ -64,6 +65,7 @@ def compare(
     latex: AsLatex = False,
     as_csv: AsCsv = False,
     html: AsHtml = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs in a table: the mean of each metric over seeds, with its 95 % interval.

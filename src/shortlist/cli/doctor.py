@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shortlist.cli._console import print_json
-from shortlist.cli._options import AsJson, argument
+from shortlist.cli._options import AllowCode, AsJson, argument
 
 if TYPE_CHECKING:
     from shortlist._store.doctor import Finding
@@ -16,6 +16,7 @@ def doctor(
     folders: Annotated[
         list[str], argument("Run folders, saved models, indexes, stores of feedback, releases.")
     ],
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Check every file of runs, models, indexes and stores of feedback, and say what can be restored.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from shortlist._progress import Progress
 from shortlist.cli._engine import Address, EngineName, Workers, engine_of, print_counts, run_pass
-from shortlist.cli._options import AsJson, DataPlace, ModelPlace, OwnNetwork, option
+from shortlist.cli._options import AllowCode, AsJson, DataPlace, ModelPlace, OwnNetwork, option
 
 if TYPE_CHECKING:
     from shortlist.index import BuildCounts
@@ -41,6 +41,7 @@ def index(
     ] = False,
     network: OwnNetwork = None,
     data: DataPlace = None,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Keep features and thumbnails of known images, so that those most similar to a photo can be shown.

@@ -12,7 +12,7 @@ import typer
 
 from shortlist._progress import progress_report
 from shortlist.cli._console import replacing_words, warnings_as_lines
-from shortlist.cli._options import OwnNetwork, argument, option
+from shortlist.cli._options import AllowCode, OwnNetwork, argument, option
 
 if TYPE_CHECKING:
     from shortlist.model import Choice, Counts, Form, Item, Model, ShortList
@@ -79,6 +79,7 @@ def predict(
     batch_size: Annotated[int, option("Number of items that are scored at a time.")] = 256,
     path_column: Annotated[str, option("Column of a list that has the paths.")] = "path",
     network: OwnNetwork = None,
+    allow_code: AllowCode = False,
     as_json: Annotated[
         bool, option("Write JSON lines to a pipe, one for each item, for scripts.", "--json")
     ] = False,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from shortlist.cli._console import print_json, warnings_as_lines
-from shortlist.cli._options import AsJson, OwnNetwork, argument, option
+from shortlist.cli._options import AllowCode, AsJson, OwnNetwork, argument, option
 
 
 def release(
@@ -41,6 +41,7 @@ def release(
             metavar="MODULE:FUNCTION",
         ),
     ] = None,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Promote a model if no metric got worse by more than chance explains, and its promises hold.

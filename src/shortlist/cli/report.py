@@ -8,7 +8,7 @@ import typer
 from shortlist._progress import progress_report
 from shortlist._store.files import check_place
 from shortlist.cli._console import replacing_words, use_one_thread
-from shortlist.cli._options import DataPlace, argument, option
+from shortlist.cli._options import AllowCode, DataPlace, argument, look_here_for_code, option
 
 
 def report(
@@ -23,6 +23,17 @@ def report(
     pictures: Annotated[
         bool, option("Open the data sets to show images of confused classes and of short lists.")
     ] = True,
+    section: Annotated[
+        list[str] | None,
+        option(
+            "A section of your own: a function that makes a table, also from the current folder. Its code is "
+            "run. Can be repeated.",
+            "--section",
+            metavar="MODULE:FUNCTION",
+            callback=look_here_for_code,
+        ),
+    ] = None,
+    allow_code: AllowCode = False,
     data: DataPlace = None,
 ) -> None:
     """Write one HTML page about runs: metrics, tables, confused classes, short lists and recipes.
@@ -39,7 +50,8 @@ def report(
     place = f"{out}{replacing_words(out)}"
     use_one_thread()
     with progress_report(only_bars=True) as progress:
-        page = write_page(runs, out, title=title, pictures=pictures, data=data, progress=progress)
+        how = {"title": title, "pictures": pictures, "data": data, "sections": section or ()}
+        page = write_page(runs, out, **how, progress=progress)
     for reason in page.left_out.values():
         typer.echo(f"shortlist: left out {reason}", err=True)
     for remark in page.remarks:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from shortlist._progress import Progress
 from shortlist.cli._console import print_json, print_line, use_one_thread, warnings_as_lines
 from shortlist.cli._engine import Address, Device, EngineName, Workers, engine_of, print_counts, run_pass
-from shortlist.cli._options import AsJson, ModelPlace, OwnNetwork, argument, option
+from shortlist.cli._options import AllowCode, AsJson, ModelPlace, OwnNetwork, argument, option
 from shortlist.cli.train import print_calibration
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def score(
     shard_rows: Annotated[int, option("Number of rows in each part.", min=1)] = 4096,
     device: Device = "cpu",
     network: OwnNetwork = None,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Score rows with a model. For each row, keep its best classes and what metrics and sets need.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shortlist.cli._console import warnings_as_lines
-from shortlist.cli._options import OwnNetwork, argument, option
+from shortlist.cli._options import AllowCode, OwnNetwork, argument, option
 
 if TYPE_CHECKING:
     from shortlist.serve import ServiceSource
@@ -139,6 +139,7 @@ def serve(
         ),
     ] = None,
     device: Annotated[str, option("Device of the network, such as cpu or cuda.")] = "cpu",
+    allow_code: AllowCode = False,
     network: OwnNetwork = None,
     engine: Annotated[
         str, option("local for this machine, or ray for replicas on Ray Serve.", "--engine")

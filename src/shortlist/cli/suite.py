@@ -1,14 +1,17 @@
 """``shortlist suite``: run many recipes, choose settings on validation rows, test once."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from shortlist._messages import counted, one_line
 from shortlist._store.json import strict_json
 from shortlist.cli._console import print_table
 from shortlist.cli._options import (
@@ -20,6 +23,7 @@ from shortlist.cli._options import (
     AsMarkdown,
     argument,
     chosen_form,
+    look_here_for_code,
     option,
     published_file,
 )
@@ -39,6 +43,56 @@ Out = Annotated[
 Set = Annotated[
     list[str] | None, option("Change a key of every run: --set data.root=DIR. Can be repeated.", "--set")
 ]
+
+
+@suite_app.command()
+def init(
+    recipe: Annotated[
+        Path, argument("Recipe file (YAML), or papers:NAME; its loss is left out.", callback=published_file)
+    ],
+    losses: Annotated[
+        str, option("Losses to compare: all that fit the recipe, or names with commas.")
+    ] = "all",
+    mine: Annotated[
+        list[str] | None,
+        option(
+            "A loss of your own, also from the current folder. It is imported now. Can be repeated.",
+            "--mine",
+            metavar="MODULE:CLASS",
+            callback=look_here_for_code,
+        ),
+    ] = None,
+    k: Annotated[
+        int | None, option("Length of the lists.", "--k", show_default="of selection.metric, or 5")
+    ] = None,
+    out: Annotated[Path, option("Suite to write. It must not exist yet.", "--out", "-o")] = Path(
+        "suite.yaml"
+    ),
+) -> None:
+    """Write the suite that compares losses on the data and the network of a recipe.
+
+    Each loss has the grid that it declares as worth a search; a class of your own may have an attribute grid.
+    Grid points are chosen on validation rows, with two seeds, and each chosen point has five seeds.
+    """
+    import yaml
+
+    from shortlist._store.files import write_text
+    from shortlist._store.yaml import read_mapping
+    from shortlist.suites import starter_suite
+
+    if out.exists():
+        raise ValueError(f"--out must not exist yet, got {out}")
+    named = None if losses == "all" else [name.strip() for name in losses.split(",") if name.strip()]
+    name = re.sub(r"[^\w\-]+", "_", out.stem).strip("_") or "suite"
+    starter = starter_suite(read_mapping(recipe), name=name, losses=named, mine=mine or (), k=k)
+    code = " --allow-code" if starter.names_code else ""
+    command = f"shortlist suite run {quote(str(out))} --jobs 2{code}"
+    text = yaml.safe_dump(starter.content, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    write_text(out, f"# {command}\n{text}")
+    for loss, reason in starter.left_out.items():
+        typer.echo(one_line(f"left out: {loss}: {reason}"), err=True)
+    methods = counted(len(starter.content["methods"]), "method")
+    typer.echo(f"{out}: {methods}, {counted(starter.trainings, 'training')}. Next: {command}")
 
 
 @suite_app.command()
@@ -71,6 +125,7 @@ def status(
     file: File,
     override: Set = None,
     out: Out = Path("runs"),
+    allow_code: AllowCode = False,
     markdown: AsMarkdown = False,
     latex: AsLatex = False,
     as_csv: AsCsv = False,

@@ -95,7 +95,8 @@ def train(
         default = recipe is None
         chosen = make_recipe(_DEFAULT, changes) if default else load_recipe(recipe, changes, variant=variant)
         chosen = moved(chosen, data)
-        folder = out or Path("runs") / f"{chosen.name}-{variant or chosen.loss.name}-seed{chosen.seed}"
+        named = variant or chosen.loss.name.replace(":", ".")
+        folder = out or Path("runs") / f"{chosen.name}-{named}-seed{chosen.seed}"
         go = partial(train_run, chosen, folder)
     try:
         with progress_report() as report, warnings_as_lines():
@@ -179,6 +180,7 @@ def calibrate(
     ] = None,
     network: OwnNetwork = None,
     data: DataPlace = None,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Calibrate the predictors of a run again on its validation scores, with other settings if you like.
@@ -270,6 +272,7 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure the scores and sets of a run: over rows, over classes, and by number of training images.

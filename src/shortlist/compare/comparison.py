@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -196,7 +197,8 @@ def _shown(metrics: Sequence[str] | None, names: Sequence[str]) -> list[str]:
     """Return the metrics asked for, each coverage followed by the size of its sets."""
     if metrics is None:
         plain = [name for name in ("top1.micro", "top5.micro", "top1.macro", "top5.macro") if name in names]
-        metrics = plain + [name for name in names if name.endswith("coverage.micro")]
+        of_their_own = [name for name in names if re.fullmatch(r"(metric|cost)\.[^.]+\.micro", name)]
+        metrics = plain + of_their_own + [name for name in names if name.endswith("coverage.micro")]
     for name in metrics:
         if name not in names:
             near = get_close_matches(name, names, n=5, cutoff=0.4) or names[:5]

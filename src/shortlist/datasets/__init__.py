@@ -34,7 +34,7 @@ from shortlist.datasets.partition import first_rows, proportional_split, rank_wi
 from shortlist.datasets.pictures import data_uri, row_image
 from shortlist.datasets.plantnet import genera_of, plantnet300k
 from shortlist.datasets.preparation import preprocessing_of
-from shortlist.datasets.registry import DATASETS, DatasetInfo, data_at
+from shortlist.datasets.registry import DATASETS, DatasetInfo, data_at, dataset_info
 from shortlist.datasets.sampling import ClassBalancedSampler, DeferredReweighting
 from shortlist.datasets.saved import ARRAYS, are_arrays, saved_rows
 from shortlist.datasets.splits import (
@@ -66,6 +66,7 @@ __all__ = [
     "cifar10_lt",
     "cifar100",
     "cifar100_lt",
+    "dataset_info",
     "embeddings",
     "fashion_mnist",
     "gaussian_genera",

@@ -1,10 +1,12 @@
 """The registry of data sets by name, with what each of them can do."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from shortlist._named_code import allowed_code
 from shortlist.datasets.cifar import cifar10, cifar10_lt, cifar100, cifar100_lt
 from shortlist.datasets.embeddings import embedding_files, embeddings
 from shortlist.datasets.folders import image_folder
@@ -71,6 +73,27 @@ DATASETS: dict[str, DatasetInfo] = {
     "label_set_list": _made(label_set_list, reads_files=True, needs="path", several_labels=True),
 }
 """What each data set can do, by the name that recipes use."""
+
+
+def dataset_info(name: str) -> DatasetInfo:
+    """Return what a data set can do: one of ``DATASETS``, or a function ``package.module:function``.
+
+    The arguments of such a function say it: ``root``, ``progress``, or the transforms of image files.
+
+    Raises:
+        ValueError: If it is somebody's own code that this process may not run, or there is none.
+    """
+    if ":" not in name:
+        return DATASETS[name]
+    build = allowed_code("data.name", name)
+    taken = inspect.signature(build).parameters
+    return DatasetInfo(
+        build,
+        on_disk="root" in taken,
+        reads_files={"train_transform", "eval_transform"} <= taken.keys(),
+        tells_progress="progress" in taken,
+        rows_by_options=True,
+    )
 
 
 def data_at(path: str | Path) -> dict[str, str]:

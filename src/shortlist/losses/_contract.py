@@ -2,9 +2,10 @@
 
 import functools
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, Signature, signature
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec, get_args, overload
 
 import torch
@@ -46,6 +47,11 @@ class ScoreMeaning:
     with_weights: bool = True
     sigmoid: bool = False
     free_levels: bool = False
+
+
+def worth_sweeping(**values: Sequence[float]) -> Mapping[str, Sequence[float]]:
+    """Return the options of a loss that are worth a search, with the values to try: its ``grid``."""
+    return MappingProxyType(values)
 
 
 def declared_meaning(kind: type[nn.Module], options: Mapping[str, Any], head: str = "set") -> ScoreMeaning:
@@ -199,8 +205,9 @@ class ClassLoss(nn.Module):
     at construction, ``"cosine_scores"`` or ``"two_heads"`` from the model, ``"sample_ids"`` or
     ``"label_sets"`` with each batch. A ``"margin_table"`` no recipe can give. :meth:`score_meaning` says what
     the scores are that a network learns with it, which is ``meaning`` if no option changes it. ``check``
-    refuses bad values of the options that are its parameters. All of these are facts of the class: nobody has
-    to build a loss to ask for them.
+    refuses bad values of the options that are its parameters. ``grid`` has the options that are worth a
+    search, with the values that ``shortlist suite init`` tries. All of these are facts of the class: nobody
+    has to build a loss to ask for them.
     """
 
     function: ClassVar[Callable[..., Tensor]]
@@ -208,6 +215,7 @@ class ClassLoss(nn.Module):
     needs: frozenset[str] = frozenset()
     meaning: ClassVar[ScoreMeaning] = ScoreMeaning()
     takes_weight: ClassVar[bool] = True
+    grid: ClassVar[Mapping[str, Sequence[float]]] = worth_sweeping()
 
     weight: Tensor | None
 

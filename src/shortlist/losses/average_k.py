@@ -26,6 +26,7 @@ from shortlist.losses._contract import (
     check_reduction,
     options_of,
     reduce_rows,
+    worth_sweeping,
 )
 from shortlist.losses._global_batch import global_count, global_mean, global_sum_of, largest_in_batch
 
@@ -182,6 +183,7 @@ class AverageKLoss(ClassLoss):
     """Module of :func:`average_k_loss`. It takes the pair of scores that a two-head model returns."""
 
     check = staticmethod(_check_options)
+    grid = worth_sweeping(alpha=(0.1, 0.3, 1.0, 5.0))
     needs = frozenset({"two_heads"})
 
     @options_of(average_k_loss)

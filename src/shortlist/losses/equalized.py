@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import Reduction, ScoreMeaning, options_of
+from shortlist.losses._contract import Reduction, ScoreMeaning, options_of, worth_sweeping
 from shortlist.losses._margins import CountedLoss, Margins, Weighting, counts_of, margin_loss, without_priors
 from shortlist.priors import Counts, ZeroCounts
 
@@ -95,6 +95,7 @@ class EqualizedLoss(CountedLoss):
     """Module of :func:`equalized_loss`."""
 
     check = staticmethod(_check_options)
+    grid = worth_sweeping(tau=(0.25, 0.5, 1.0))
 
     @options_of(equalized_loss)
     def __init__(self, **options: Any) -> None: ...

@@ -16,7 +16,7 @@ from shortlist._checks import (
     check_target,
     promote,
 )
-from shortlist.losses._contract import ClassLoss, Normalization, ScoreMeaning, options_of
+from shortlist.losses._contract import ClassLoss, Normalization, ScoreMeaning, options_of, worth_sweeping
 from shortlist.losses._global_batch import global_count, global_mean, global_sum_of
 
 
@@ -100,6 +100,7 @@ class ExpectedPositiveLoss(ClassLoss):
     """Module of :func:`expected_positive_loss`."""
 
     check = staticmethod(_check_options)
+    grid = worth_sweeping(beta=(0.001, 0.01, 0.1))
     meaning = ScoreMeaning(sigmoid=True, free_levels=True)
 
     @options_of(expected_positive_loss)

@@ -8,7 +8,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import ClassLoss, Reduction, ScoreMeaning, class_loss, options_of
+from shortlist.losses._contract import (
+    ClassLoss,
+    Reduction,
+    ScoreMeaning,
+    class_loss,
+    options_of,
+    worth_sweeping,
+)
 from shortlist.losses._margins import margin_rows, margin_table
 
 
@@ -80,6 +87,7 @@ class FocalLoss(ClassLoss):
     """Module of :func:`focal_loss`."""
 
     check = staticmethod(_check_options)
+    grid = worth_sweeping(gamma=(0.5, 1.0, 2.0))
 
     @options_of(focal_loss)
     def __init__(self, **options: Any) -> None: ...

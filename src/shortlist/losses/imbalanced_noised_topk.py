@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_class_vector, check_number
-from shortlist.losses._contract import Reduction, ScoreMeaning, options_of
+from shortlist.losses._contract import Reduction, ScoreMeaning, options_of, worth_sweeping
 from shortlist.losses._list_loss import ListLoss
 from shortlist.losses._margins import warn_unless_cosine
 from shortlist.losses.noised_topk import check_options, noised_topk_loss
@@ -137,6 +137,7 @@ class ImbalancedNoisedTopKLoss(ListLoss):
     """Module of :func:`imbalanced_noised_topk_loss`; it stores margins, also if class counts are given."""
 
     check = staticmethod(_check_options)
+    grid = worth_sweeping(max_margin=(0.1, 0.2, 0.4), scale=(30.0, 50.0))
     needs = frozenset({"class_counts", "cosine_scores"})
 
     @options_of(imbalanced_noised_topk_loss)

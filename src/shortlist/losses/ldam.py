@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import Reduction, ScoreMeaning, options_of
+from shortlist.losses._contract import Reduction, ScoreMeaning, options_of, worth_sweeping
 from shortlist.losses._margins import (
     CountedLoss,
     Margins,
@@ -95,6 +95,7 @@ class LDAMLoss(CountedLoss):
     """Module of :func:`ldam_loss`."""
 
     check = staticmethod(_check_options)
+    grid = worth_sweeping(max_margin=(0.1, 0.2, 0.5), scale=(10.0, 30.0))
     needs = frozenset({"class_counts", "cosine_scores"})
 
     @options_of(ldam_loss)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import Reduction, ScoreMeaning, options_of
+from shortlist.losses._contract import Reduction, ScoreMeaning, options_of, worth_sweeping
 from shortlist.losses._margins import CountedLoss, Margins, Weighting, counts_of, margin_loss, without_priors
 from shortlist.priors import Counts, ZeroCounts
 
@@ -74,6 +74,7 @@ class LogitAdjustedLoss(CountedLoss):
     """Module of :func:`logit_adjusted_loss`."""
 
     check = staticmethod(_check_options)
+    grid = worth_sweeping(tau=(0.5, 1.0, 2.0))
 
     @options_of(logit_adjusted_loss)
     def __init__(self, **options: Any) -> None: ...

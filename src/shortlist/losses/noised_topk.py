@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_class_vector, check_count, check_k, check_number
-from shortlist.losses._contract import Reduction, class_loss, lead_over, options_of
+from shortlist.losses._contract import Reduction, class_loss, lead_over, options_of, worth_sweeping
 from shortlist.losses._list_loss import ListLoss
 from shortlist.losses._noised_rows import perturbed_gap, warn_if_flat
 from shortlist.ops import perturbed_topk
@@ -122,6 +122,7 @@ class NoisedTopKLoss(ListLoss):
     """Module of :func:`noised_topk_loss`. Without a generator, it uses PyTorch's global one."""
 
     check = staticmethod(check_options)
+    grid = worth_sweeping(noise_std=(0.1, 0.3, 1.0))
 
     @options_of(noised_topk_loss)
     def __init__(self, **options: Any) -> None: ...

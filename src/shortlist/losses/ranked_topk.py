@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shortlist._bounds import check_choice
 from shortlist._checks import can_read_values, check_count, check_k, check_number
-from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of
+from shortlist.losses._contract import ClassLoss, Reduction, class_loss, options_of, worth_sweeping
 from shortlist.losses._ranked_rows import Top1, ranked_rows, with_rank_weights
 from shortlist.ops import NETWORKS, Comparator, Relaxation, Wiring, arrange, largest, put_back, wire_of
 
@@ -204,6 +204,7 @@ class RankedTopKLoss(ClassLoss):
     """Module of :func:`ranked_topk_loss`. With ``per="row"``, the call takes the distribution."""
 
     check = staticmethod(_check_options)
+    grid = worth_sweeping(steepness=(0.25, 0.5, 1.0, 2.0))
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_k, check_number
-from shortlist.losses._contract import Reduction, class_loss, options_of
+from shortlist.losses._contract import Reduction, class_loss, options_of, worth_sweeping
 from shortlist.losses._list_loss import ListLoss
 from shortlist.losses._margins import table_of_nonzero
 from shortlist.losses._smooth_rows import smooth_topk_rows
@@ -82,6 +82,7 @@ class SmoothTopKLoss(ListLoss):
     """Module of :func:`smooth_topk_loss`."""
 
     check = staticmethod(_check_options)
+    grid = worth_sweeping(temperature=(0.03, 0.1, 0.3, 1.0))
 
     @options_of(smooth_topk_loss)
     def __init__(self, **options: Any) -> None: ...

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shortlist._checks import check_number
-from shortlist.losses._contract import Reduction, ScoreMeaning, options_of
+from shortlist.losses._contract import Reduction, ScoreMeaning, options_of, worth_sweeping
 from shortlist.losses._margins import CountedLoss, Margins, Weighting, counts_of, margin_loss, without_priors
 from shortlist.priors import Counts, ZeroCounts
 
@@ -78,6 +78,7 @@ class TwoParameterMarginLoss(CountedLoss):
     """Module of :func:`two_parameter_margin_loss`."""
 
     check = staticmethod(_check_options)
+    grid = worth_sweeping(tau_true=(0.5, 1.0, 1.5), tau_others=(0.5, 1.0, 1.5))
 
     @options_of(two_parameter_margin_loss)
     def __init__(self, **options: Any) -> None: ...

@@ -34,7 +34,7 @@ from shortlist.metrics.results import (
     ScoreResults,
     SetResults,
 )
-from shortlist.metrics.rows import Predictor, RowNumbers, ScoreRows, Shown, measure_rows
+from shortlist.metrics.rows import Predictor, RowMetric, RowNumbers, ScoreRows, Shown, measure_rows
 from shortlist.metrics.sets import size_quantiles, violation_of_sizes
 from shortlist.metrics.tabulation import LEVEL, Classes, Table, estimate, group_rows, tabulate
 from shortlist.predictors import SetPredictor
@@ -63,6 +63,7 @@ def evaluate(
     generator: torch.Generator | None = None,
     ignore_index: int = -100,
     shown: Shown | None = None,
+    metrics: Mapping[str, RowMetric] | None = None,
 ) -> Results:
     """Compute the metrics of scores and of predicted sets, with 95 % intervals.
 
@@ -103,6 +104,9 @@ def evaluate(
         ignore_index: Rows with this target are ignored.
         shown: Function that converts scores (rows, c) to those of the probabilities that people see, for
             calibration error and likelihood; it returns ``None`` if there are no probabilities.
+        metrics: Functions of your own, from scores (rows, c) and classes (rows,) to one number for each row,
+            whose means are metrics too. Their names begin with ``metric.`` where more is better, and with
+            ``cost.`` where less is.
 
     Returns:
         Plain numbers; ``None`` for what is not defined, such as the accuracy of a group without rows.
@@ -120,6 +124,7 @@ def evaluate(
     ks = check_ks(ks, None)
     if not isinstance(scores, RowNumbers):
         how = {"activation": activation, "ties": ties, "ignore_index": ignore_index, "shown": shown}
+        how["metrics"] = metrics
         scores, class_table = _measure(scores, classes_of(target), predictors, class_table, how)
     if class_table is None:
         raise ValueError("class_table must be given with rows that were measured, got None")
@@ -151,6 +156,7 @@ def evaluate(
             name: _set_results(rows, table, name, grouped, predictor, num_worst)
             for name, predictor in predictors.items()
         },
+        own={name: table.averages[f"own {name}"] for name in rows.own},
     )
 
 
@@ -216,7 +222,7 @@ def _columns(rows: RowNumbers, ks: Sequence[int], ties: Ties, c: int) -> dict[st
     for name, sizes in rows.sizes.items():
         columns |= {f"hit {name}": rows.hits[name], f"size {name}": sizes, f"empty {name}": sizes == 0}
         columns[f"single {name}"] = rows.hits[name] & (sizes == 1)
-    return columns
+    return columns | {f"own {name}": values for name, values in rows.own.items()}
 
 
 def _score_results(

@@ -13,6 +13,7 @@ _BINS = r"(?:up_to|over)_\d+"  # groups by bins of training counts, of any bound
 _OF_SETS = ("worst_class", "empty_share", "singleton_hits", *BELOW_PROMISE, "mean_level")
 _BY_LEVEL = r"(?:coverage_by|nodes)\.[^.]+"  # of any level that a class table has
 _CONFUSED = r"confused_within\.[^.]+"
+_OWN = r"(?:metric|cost)\.[\w\-]+"  # of a user's own: more is better, or less
 _LABEL_SETS = (
     *(
         f"{how}.{what}"
@@ -37,7 +38,7 @@ def check_metric(name: str, predictors: Collection[str]) -> None:
         names += [f"sets.{predictor}.{part}" for part in _OF_SETS]
     any_k = re.fullmatch(rf"top[1-9]\d*\.(?:{'|'.join(_AVERAGES)}|{_BINS})", name)
     of_sets = re.fullmatch(rf"sets\.(.+)\.(?:{_BY_LEVEL}|(?:coverage|size)\.{_BINS})", name)
-    plain = any_k is not None or re.fullmatch(_CONFUSED, name) is not None
+    plain = any_k is not None or re.fullmatch(rf"{_CONFUSED}|{_OWN}\.(?:{'|'.join(_AVERAGES)}|{_BINS})", name)
     if name not in names and not plain and (of_sets is None or of_sets[1] not in predictors):
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -51,11 +52,11 @@ def larger_is_better(name: str) -> bool:
     """Return whether larger values of a metric are better.
 
     Example:
-        >>> larger_is_better("top5.macro"), larger_is_better("nll")
-        (True, False)
+        >>> larger_is_better("top5.macro"), larger_is_better("nll"), larger_is_better("cost.price.micro")
+        (True, False, False)
     """
     small = {*PLAIN, *_OF_SETS, "error"} - {"topk_area", "worst_class", "singleton_hits"}
-    return name.rpartition(".")[2] not in small and size_of(name) != name
+    return name.rpartition(".")[2] not in small and not name.startswith("cost.") and size_of(name) != name
 
 
 def has_best(name: str) -> bool:
@@ -103,6 +104,7 @@ def metric_words(name: str) -> str:
     """
     predictor = predictor_of(name)
     rest = name if predictor is None else name.removeprefix(f"sets.{predictor}.")
+    rest = re.sub(r"^(metric|cost)\.", "", rest)
     what, _, average = re.sub(r"^top(?=\d)", "top-", rest).partition(".")
     words = {"": what, "micro": what, "macro": f"macro {what}"}.get(average, f"{what}, {average}")
     return (words if predictor is None else f"{predictor}: {words}").replace("_", " ")
@@ -111,9 +113,9 @@ def metric_words(name: str) -> str:
 def is_share(name: str) -> bool:
     """Return whether a metric is a share in [0, 1], written in percent."""
     is_count = re.fullmatch(r"sets\..+\.(mean_level|nodes\.[^.]+)", name)
-    return (
-        name not in ("nll", "brier", "size.error", "epoch_seconds") and size_of(name) != name and not is_count
-    )
+    is_own = name.startswith(("metric.", "cost."))
+    is_number = name in ("nll", "brier", "size.error", "epoch_seconds")
+    return not is_number and size_of(name) != name and not (is_count or is_own)
 
 
 def format_metric(name: str, metric: Estimate, *, plus_minus: str = " ± ") -> str:

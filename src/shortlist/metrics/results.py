@@ -199,6 +199,7 @@ class Results:
         label_sets: Where photos have several labels, the numbers of :func:`measure_label_sets`; all others
             are about pairs of a photo and one of its labels.
         populations: Lists by number of photos and by group of rows, where the data say them.
+        own: By name, such as ``"metric.near"`` or ``"cost.price"``, the means of functions that a user gave.
     """
 
     rows: int
@@ -216,6 +217,7 @@ class Results:
     sets: Mapping[str, SetResults]
     label_sets: Mapping[str, float] = field(default_factory=dict)
     populations: PopulationResults | None = None
+    own: Mapping[str, Averages] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Show the accuracies, and the coverage and size of each predictor's sets, in percent."""
@@ -245,6 +247,8 @@ class Results:
             if sets.nodes is not None:
                 named[f"{start}.mean_level"] = Estimate(sets.mean_level)
                 named |= {f"{start}.nodes.{level}": Estimate(mean) for level, mean in sets.nodes.items()}
+        for name, averages in self.own.items():
+            named |= _named(name, averages)
         return named | {name: Estimate(value) for name, value in self.label_sets.items()}
 
     def without_measured(self) -> "Results":

@@ -1,7 +1,7 @@
 """The few numbers that an evaluation keeps of each row, computed in blocks of rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ from shortlist.taxonomy import Taxonomy
 
 Predictor = Callable[[Tensor], Tensor]
 Shown = Callable[[Tensor], Tensor | None]
+RowMetric = Callable[[Tensor, Tensor], Tensor]
+"""From scores (rows, c) and classes (rows,) to a number for each row (rows,)."""
 ScoreRows = Tensor | Iterable[Tensor]
 """Scores (n, c): whole, or some rows (rows, c) after others, such as those of a file."""
 
@@ -44,6 +46,7 @@ class RowNumbers:
         sizes: By predictor, the size of the set.
         nodes: By predictor of nodes of a taxonomy, their sums over the rows.
         ignored: Number of rows that were left out.
+        own: By name, the numbers of functions that a user gave.
     """
 
     target: Tensor
@@ -59,6 +62,7 @@ class RowNumbers:
     sizes: Mapping[str, Tensor]
     nodes: Mapping[str, NodeSums]
     ignored: int
+    own: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class RowMeasurer:
@@ -70,6 +74,7 @@ class RowMeasurer:
         activation: How scores become probabilities.
         ties: See :func:`~shortlist.metrics.topk_accuracy`.
         ignore_index: Rows with this target are ignored.
+        metrics: By name, functions from scores (rows, c) and classes (rows,) to a number for each row.
     """
 
     def __init__(
@@ -80,9 +85,11 @@ class RowMeasurer:
         activation: Activation = "softmax",
         ties: Ties = "against",
         ignore_index: int = -100,
+        metrics: Mapping[str, RowMetric] | None = None,
     ) -> None:
         _keep_freed_memory()
         self._predictors, self._room, self._ignore_index = predictors, rows, ignore_index
+        self._metrics = dict(metrics or {})
         self._activation: Activation = activation
         self._ties: Ties = ties
         self._columns: dict[str, Tensor] = {}
@@ -101,7 +108,9 @@ class RowMeasurer:
             scores, shown = scores[counted], None if shown is None else shown[counted]
             shown = scores if same else shown
         how = (self._activation, self._ties, shown, self._nodes)
-        for name, part in _measure_block(scores, target, self._predictors, *how).items():
+        numbers = _measure_block(scores, target, self._predictors, *how)
+        numbers |= {f"own {name}": _own(name, f, scores, target) for name, f in self._metrics.items()}
+        for name, part in numbers.items():
             # small tensors kept from each block would hold on to the large ones' memory between them
             if name not in self._columns:
                 self._columns[name] = torch.empty(self._room, dtype=part.dtype)
@@ -111,7 +120,8 @@ class RowMeasurer:
     def finish(self) -> RowNumbers:
         """Return the numbers of all rows that are not ignored."""
         columns = {name: numbers[: self._done] for name, numbers in self._columns.items()}
-        return row_numbers(columns, self._predictors, self._nodes, ignored=self._seen - self._done)
+        measured = row_numbers(columns, self._predictors, self._nodes, ignored=self._seen - self._done)
+        return replace(measured, own={name: columns[f"own {name}"] for name in self._metrics})
 
 
 def measure_rows(
@@ -124,12 +134,14 @@ def measure_rows(
     ties: Ties = "against",
     ignore_index: int = -100,
     shown: Shown | None = None,
+    metrics: Mapping[str, RowMetric] | None = None,
 ) -> RowNumbers:
     """Measure all rows that are not ignored, with no more than one block of scores copied at a time.
 
     ``shown`` converts scores to those of the probabilities that people see; ``None`` if there are none.
+    ``metrics`` are functions that a user gave, by name.
     """
-    how: Any = {"activation": activation, "ties": ties, "ignore_index": ignore_index}
+    how: Any = {"activation": activation, "ties": ties, "ignore_index": ignore_index, "metrics": metrics}
     measurer, seen = RowMeasurer(predictors, len(target), **how), 0
     for rows in _blocks(scores, num_classes):
         true, seen = target[seen : seen + len(rows)], seen + len(rows)
@@ -152,8 +164,9 @@ def row_numbers(
     ``hit NAME`` and ``size NAME``.
     """
     plain = ("target", "guess", "has_nan", "confidence", "right", "nll", "brier", "score_nll")
+    numbers: dict[str, Any] = {name: columns[name] for name in plain}
     return RowNumbers(
-        **{name: columns[name] for name in plain},
+        **numbers,
         ranks=Ranks(columns["first"], columns["last"], torch.ones_like(columns["has_nan"])),
         hits={name: columns[f"hit {name}"] for name in predictors},
         sizes={name: columns[f"size {name}"] for name in predictors},
@@ -220,6 +233,19 @@ def _measure_block(
             before = nodes.get(name, [torch.zeros_like(part) for part in sums])
             nodes[name] = NodeSums(*(old + new for old, new in zip(before, sums, strict=True)))
     return numbers
+
+
+def _own(name: str, function: RowMetric, scores: Tensor, target: Tensor) -> Tensor:
+    """Return the numbers (n,) of a function that a user gave, float64."""
+    values = function(scores, target)
+    if not isinstance(values, Tensor) or values.shape != target.shape:
+        raise ValueError(
+            f"{name} must return a number for each row ({len(target)},), got {tensor_words(values)}"
+        )
+    values = values.detach().double()
+    if not bool(values.isfinite().all()):
+        raise ValueError(f"{name} must return finite numbers, got {values[~values.isfinite()][0]}")
+    return values
 
 
 def _first_guess(scores: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import nn
 
+from shortlist._named_code import UntrustedCodeError
 from shortlist._store.files import replacing, replacing_folder, write_text
 from shortlist._store.json import read_json
 from shortlist._store.manifest import (
@@ -107,6 +108,8 @@ def reading(path: Path) -> Iterator[None]:
         raise ModelError(f"{path} is missing: the model is not whole")
     try:
         yield
+    except UntrustedCodeError:
+        raise
     except Exception as error:  # a damaged file fails in many ways
         reason = " ".join(str(error).split())[:400]
         reason = reason if isinstance(error, ValueError) else f"{type(error).__name__}: {reason}"

@@ -28,13 +28,13 @@ from shortlist.passes.measuring import Columns
 from shortlist.passes.parts import check_part, read_table
 from shortlist.passes.score import MANIFEST, SCORES_FORMAT, changed_model, model_key, predictor_key
 from shortlist.predictors import (
-    PREDICTORS,
     KeptCalibration,
     KeptRows,
     NotKeptError,
     SetPredictor,
     kept_rule,
     make,
+    predictor_name,
 )
 
 _MOST_SCORES = 2**28  # of all rows, from which calibration rows are drawn
@@ -158,9 +158,8 @@ def recalibrated(
     manifest = read_scores(folder)
     if manifest["model"] != model_key(model):
         raise ValueError(f"{folder} holds the scores of another model")
-    kinds = {kind: name for name, kind in PREDICTORS.items()}
     wanted: dict[str, Mapping[str, Any] | None] = {
-        name: {"name": kinds[type(predictor)], **predictor.options()}
+        name: {"name": predictor_name(type(predictor)), **predictor.options()}
         for name, predictor in model.predictors.items()
         if name not in changes
     }

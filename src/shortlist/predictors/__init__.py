@@ -26,7 +26,16 @@ from shortlist.predictors.lists import Candidate, EntersAt, Node, sizes, to_list
 from shortlist.predictors.novelty import NoveltyDetector
 from shortlist.predictors.plug_in import AverageError, PointwiseError
 from shortlist.predictors.population import Population, Values, pool_memory
-from shortlist.predictors.saving import PREDICTORS, load, load_novelty, make, save, state_path
+from shortlist.predictors.saving import (
+    PREDICTORS,
+    load,
+    load_novelty,
+    make,
+    predictor_kind,
+    predictor_name,
+    save,
+    state_path,
+)
 from shortlist.predictors.shrinking import ShrinkingThreshold
 from shortlist.predictors.taxonomy_nodes import TaxonomyNodes
 from shortlist.predictors.thresholds import Macro
@@ -69,6 +78,8 @@ __all__ = [
     "load_novelty",
     "make",
     "p_values",
+    "predictor_kind",
+    "predictor_name",
     "rows_for",
     "rows_needed",
     "save",

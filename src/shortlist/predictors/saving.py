@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from shortlist._named_code import UntrustedCodeError, find_class
 from shortlist._store.files import check_regular, replacing, write_text
 from shortlist._store.json import read_json
 from shortlist.predictors._base import SetPredictor
@@ -35,13 +37,45 @@ PREDICTORS: dict[str, type[SetPredictor]] = {
 """The class of each predictor, by the name that recipes use."""
 
 
+def predictor_kind(name: str) -> type[SetPredictor]:
+    """Return the class of a predictor: one of ``PREDICTORS``, or of somebody's own ``package.module:Class``.
+
+    Raises:
+        ValueError: If there is none, or it is code that this process may not run.
+    """
+    if ":" in name:
+        return find_class("predictor", name, SetPredictor)
+    if name not in PREDICTORS:
+        raise ValueError(f"name must be one of {', '.join(PREDICTORS)}, got {name!r}")
+    return PREDICTORS[name]
+
+
+def predictor_name(kind: type[Calibrated]) -> str:
+    """Return the name by which a class of predictors is saved and made again.
+
+    Raises:
+        ValueError: If no other process could import it.
+    """
+    name = next((name for name, each in PREDICTORS.items() if each is kind), None)
+    if name is not None:
+        return name
+    module, own = kind.__module__, kind.__qualname__
+    if module == "__main__" or getattr(sys.modules.get(module), own, None) is not kind:
+        known = ", ".join(PREDICTORS)
+        raise ValueError(
+            f"predictor must be one of {known}, or of a class that a module has by its name, "
+            f"got {own} of {module}"
+        )
+    return f"{module}:{own}"
+
+
 def make(
     name: str, options: dict[str, Any], *, state: Mapping[str, Tensor] | None = None, place: str = ""
 ) -> SetPredictor:
     """Make a predictor from its registered name and plain options, as in a recipe or a file.
 
     Args:
-        name: A key of ``PREDICTORS``.
+        name: A key of ``PREDICTORS``, or ``package.module:Class`` that this process may run.
         options: Arguments of the predictor; a score or rule is given by name or as a dict of name and
             options.
         state: State that will be loaded. If it has priors, the predictor is made with uniform ones.
@@ -51,23 +85,21 @@ def make(
         >>> make("conformal", {"coverage": 0.8, "score": {"name": "raps", "k_reg": 3}}).score
         RAPS(penalty=0.01, k_reg=3)
     """
-    if name not in PREDICTORS:
-        raise ValueError(f"name must be one of {', '.join(PREDICTORS)}, got {name!r}")
-    options = dict(options)
-    for key, registry in PREDICTORS[name].parts.items():
+    kind, options = predictor_kind(name), dict(options)
+    for key, registry in kind.parts.items():
         if isinstance(options.get(key), dict):
             chosen = dict(options[key])
-            kind = chosen.pop("name", None)
-            if kind not in registry:
-                raise ValueError(f"{key}.name must be one of {', '.join(registry)}, got {kind!r}")
-            options[key] = registry[kind](**chosen)
+            part = chosen.pop("name", None)
+            if part not in registry:
+                raise ValueError(f"{key}.name must be one of {', '.join(registry)}, got {part!r}")
+            options[key] = registry[part](**chosen)
     if isinstance(options.get("taxonomy"), dict):
         options["taxonomy"] = Taxonomy.from_dict(options["taxonomy"])
     state = {} if state is None else state
     for argument, buffer in (("priors", "weights"), ("scores_priors", "shift")):
         if buffer in state and "place" not in state:
             options[argument] = torch.full_like(state[buffer], 1 / len(state[buffer]))
-    predictor = PREDICTORS[name](**options)
+    predictor = kind(**options)
     if "place" in state:
         predictor._make_for_place(state["place"], state["shift"], place)
     return predictor
@@ -82,10 +114,7 @@ def save(predictor: SetPredictor | NoveltyDetector, path: str | Path) -> None:
         predictor: A calibrated predictor, or an unfinished one with rows added by ``update``, to merge later.
         path: Path of the file; ``.json`` is added if it is missing.
     """
-    kinds = {**PREDICTORS, "novelty": NoveltyDetector}
-    name = next((name for name, kind in kinds.items() if type(predictor) is kind), None)
-    if name is None:
-        raise ValueError(f"predictor must be one of {', '.join(kinds)}, got {type(predictor).__name__}")
+    name = "novelty" if type(predictor) is NoveltyDetector else predictor_name(type(predictor))
     options = predictor.options()
     for key, registry in predictor.parts.items():
         chosen = options[key]["name"] if isinstance(options[key], dict) else options[key]
@@ -125,6 +154,8 @@ def _load(path: str | Path, what: str, make_from: Callable[[dict[str, Any], dict
         made.load_state_dict(state)
         if content["report"] is not None:
             made.report = made.report_kind.from_dict(content["report"])
+    except UntrustedCodeError:
+        raise
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} is not {what} saved by shortlist: {error}") from error
     return made

@@ -9,7 +9,11 @@ from .build import (
     prepare_second_stage as prepare_second_stage,
 )
 from .calibration import calibrate_predictors as calibrate_predictors
-from .code import check_code as check_code, code_in_recipe as code_in_recipe
+from .code import (
+    check_code as check_code,
+    code_in_recipe as code_in_recipe,
+    own_metrics as own_metrics,
+)
 from .content import (
     CALIBRATED_KEYS as CALIBRATED_KEYS,
     differing_keys as differing_keys,
@@ -23,6 +27,12 @@ from .default_sets import (
     DEFAULT_NAMES as DEFAULT_NAMES,
     complete_recipe as complete_recipe,
     without_default_predictors as without_default_predictors,
+)
+from .loss_use import (
+    TRAINABLE_LOSSES as TRAINABLE_LOSSES,
+    find_loss as find_loss,
+    is_own as is_own,
+    signature_of as signature_of,
 )
 from .parts import Parts as Parts, build_parts as build_parts
 from .places import moved as moved, with_absolute_places as with_absolute_places

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from shortlist._progress import Progress
 from shortlist.class_table import ClassTable
 from shortlist.datasets import (
-    DATASETS,
     ChangedSplit,
+    LabelPairs,
     Split,
     Splits,
     alphabetical_blocks,
+    dataset_info,
     facts_of,
     first_rows,
     have_same_rows,
@@ -32,9 +33,11 @@ from shortlist.models import (
     load_weights,
     replace_classifier,
 )
-from shortlist.predictors import PREDICTORS, SetPredictor, make
+from shortlist.predictors import SetPredictor, make, predictor_kind
 from shortlist.priors import class_balanced_weights
+from shortlist.recipes.loss_sections import loss_options
 from shortlist.recipes.loss_use import make_loss, needed_head
+from shortlist.recipes.options import data_options, predictor_options
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.transforms import TRANSFORMS
 from shortlist.scores import PriorRecord, ScoreMap, UnknownPriorError
@@ -47,8 +50,8 @@ def build_data(recipe: Recipe, *, progress: Progress | None = None) -> Splits:
     Raises:
         ValueError: If a split has no rows, or there is only one class.
     """
-    info, section = DATASETS[recipe.data.name], recipe.data
-    options = dict(section.options)
+    info, section = dataset_info(recipe.data.name), recipe.data
+    options = data_options(section)
     if info.tells_progress:
         options["progress"] = progress
     for key in ("train_transform", "eval_transform"):
@@ -61,12 +64,23 @@ def build_data(recipe: Recipe, *, progress: Progress | None = None) -> Splits:
             )
         options[key] = TRANSFORMS[transform.name](**transform.options)
     data = info.build(**options)
+    _check_kind(recipe, data)
     if section.val_is_test:
         data = replace(data, val=data.test, further={part: data.further["test"] for part in data.further})
     _check_rows(data)
     if recipe.calibration.rows == "separate":
         data = _with_calibration_rows(recipe, data)
     return _with_changed_rows(recipe, data)
+
+
+def _check_kind(recipe: Recipe, data: Any) -> None:
+    """Require splits, with as many labels as the recipe says: somebody's own function may return anything."""
+    if not isinstance(data, Splits):
+        got = type(data).__name__
+        raise ValueError(f"data.name: {recipe.data.name} must return shortlist.datasets.Splits, got {got}")
+    wanted = "several" if isinstance(data.test, LabelPairs) else "one"
+    if wanted != recipe.labels:
+        raise ValueError(f"labels must be {wanted} for the data {recipe.data.name}, got {recipe.labels}")
 
 
 def _check_rows(data: Splits) -> None:
@@ -154,7 +168,7 @@ def build_loss(recipe: Recipe, data: Splits) -> nn.Module:
     beta = getattr(recipe.loss, "class_balanced", None)
     return make_loss(
         recipe.loss.name,
-        recipe.loss.model_dump(exclude={"name", "class_balanced"}),
+        loss_options(recipe.loss),
         class_counts=counts,
         weight=None if beta is None else class_balanced_weights(counts, beta=beta, zero_counts="floor"),
         train_targets=data.train.targets,
@@ -286,7 +300,7 @@ def build_predictor(
     gets the classes' parents at this level. ``chosen`` are options that the recipe leaves open.
     """
     section = recipe.named_predictors[key]
-    options = section.options | chosen
+    options = predictor_options(section) | chosen
     rule = options.get("rule")
     if isinstance(rule, dict) and rule.get("level") is not None:
         options["rule"] = rule | {"groups": class_table.parent_index(rule["level"])[0].tolist()}
@@ -299,6 +313,6 @@ def build_predictor(
         options["priors"] = training.priors.float()
         if not score_map.now.same_as(training):
             options["scores_priors"] = score_map.now.priors.float()
-    if PREDICTORS[section.name].takes_taxonomy:
+    if predictor_kind(section.name).takes_taxonomy:
         options["taxonomy"] = Taxonomy.from_class_table(class_table, levels=section.levels)
     return make(section.name, options)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shortlist.predictors import PREDICTORS
+from shortlist.predictors import predictor_kind
 from shortlist.recipes.recipe import Recipe
 from shortlist.recipes.score_rules import validation_is_test
 from shortlist.recipes.sections import PredictorSection
@@ -59,4 +59,4 @@ def _sections(recipe: Recipe, k: int) -> dict[str, PredictorSection]:
     sections = {key: PredictorSection(**content) for key, content in default_predictors(k).items()}
     if not validation_is_test(recipe):
         return sections
-    return {key: part for key, part in sections.items() if not PREDICTORS[part.name].needs_calibration}
+    return {key: part for key, part in sections.items() if not predictor_kind(part.name).needs_calibration}

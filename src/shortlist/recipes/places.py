@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from shortlist.datasets import DATASETS
+from shortlist.datasets import dataset_info
 from shortlist.recipes.recipe import Recipe
 
 PLACE_OPTIONS = ("root", "path", "train", "val", "test", "lists", "folders")
@@ -40,7 +40,7 @@ def moved(recipe: Recipe, place: str | Path | None) -> Recipe:
     """
     if place is None:
         return recipe
-    info = DATASETS[recipe.data.name]
+    info = dataset_info(recipe.data.name)
     key = "root" if info.on_disk else "path" if info.needs == "path" else None
     if key is None:
         raise ValueError(

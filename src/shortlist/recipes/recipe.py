@@ -1,9 +1,7 @@
 """A recipe: everything that defines a run, in one typed object and one YAML file."""
 
 import difflib
-import inspect
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,10 +15,19 @@ from shortlist.models import MODELS
 from shortlist.predictors import PREDICTORS
 from shortlist.recipes import sections as s
 from shortlist.recipes.annealing import check_annealing
-from shortlist.recipes.loss_use import NOT_FROM_A_RECIPE, needs_of
+from shortlist.recipes.loss_sections import LOSS_SECTIONS, OwnLossSection, own_loss_model
+from shortlist.recipes.loss_use import NOT_FROM_A_RECIPE, is_own, is_unseen, needs_of
+from shortlist.recipes.options import (
+    check_options,
+    data_options,
+    fault_lines,
+    predictor_options,
+    unknown_words,
+)
 from shortlist.recipes.score_rules import check_labels, check_score_rules
 
 _FILE_NAME = r"^[\w.\-]+$"
+_MADE_FROM_FILES = frozenset({"parts", "class_table", "where", "progress"})
 _NAMED = {"data", "model", "head", "loss", "optimizer", "schedule", "sampler", "second_stage"}
 
 
@@ -100,36 +107,47 @@ class Recipe(s.Section):
         if not isinstance(content, Mapping):
             raise ValueError(f"must be a name, or a mapping with a name and options, got {value!r}")
         name = content.get("name", "cross_entropy")
-        if not isinstance(name, str) or name not in s.LOSS_SECTIONS:
-            raise ValueError(_unknown("loss", name, s.LOSS_SECTIONS))
-        for need, why in NOT_FROM_A_RECIPE.items():
+        if not isinstance(name, str) or not (is_own(name) or name in LOSS_SECTIONS):
+            raise ValueError(unknown_words("loss", name, LOSS_SECTIONS))
+        for need, why in {} if is_unseen(name) else NOT_FROM_A_RECIPE.items():
             if need in needs_of(name):
                 raise ValueError(
                     f"loss.name must not be {name}, which is for code and not for recipes: {why}"
                 )
-        section = s.LOSS_SECTIONS[name]
+        kind: Any = OwnLossSection if is_own(name) else LOSS_SECTIONS[name]
         try:
-            return section.model_validate({"name": name, **content})
+            section = kind.model_validate({"name": name, **content})
+            if is_own(name) and not is_unseen(name):
+                kind = own_loss_model(name)
+                section.checked()
         except ValidationError as error:
-            raise ValueError("\n".join(_lines(error, section, "loss"))) from error
+            raise ValueError("\n".join(fault_lines(error, kind, "loss"))) from error
+        return section
 
     @model_validator(mode="after")
     def _check_options(self) -> "Recipe":
-        if self.data.name not in DATASETS:
-            raise ValueError(_unknown("data", self.data.name, DATASETS))
-        made_from_files = frozenset({"parts", "class_table", "where", "progress"})
-        _check_options("data", self.data, DATASETS[self.data.name].build, made_from_files, assemble)
+        if is_own(self.data.name):
+            data_options(self.data)
+        elif self.data.name not in DATASETS:
+            raise ValueError(unknown_words("data", self.data.name, DATASETS))
+        else:
+            check_options("data", self.data, DATASETS[self.data.name].build, _MADE_FROM_FILES, assemble)
         if self.model.name in MODELS:
             provided = frozenset({"num_classes", "in_channels"})
-            _check_options("model", self.model, MODELS[self.model.name], provided)
+            check_options("model", self.model, MODELS[self.model.name], provided)
         elif ":" not in self.model.name:
-            raise ValueError(_unknown("model", self.model.name, [*MODELS, "timm:NAME", "torchvision:NAME"]))
+            raise ValueError(
+                unknown_words("model", self.model.name, [*MODELS, "timm:NAME", "torchvision:NAME"])
+            )
         for key, predictor in self.named_predictors.items():
+            if is_own(predictor.name):
+                predictor_options(predictor, key)
+                continue
             if predictor.name not in PREDICTORS:
-                raise ValueError(_unknown(f"predictors.{key}", predictor.name, PREDICTORS))
+                raise ValueError(unknown_words(f"predictors.{key}", predictor.name, PREDICTORS))
             kind = PREDICTORS[predictor.name]
             given = kind.from_code | {"taxonomy"}
-            _check_options(f"predictors.{key}", predictor, kind, given, parts=kind.parts)
+            check_options(f"predictors.{key}", predictor, kind, given, parts=kind.parts)
         return self
 
     @model_validator(mode="after")
@@ -154,67 +172,14 @@ class Recipe(s.Section):
     @model_validator(mode="after")
     def _check_scores(self) -> "Recipe":
         check_labels(self)
+        names = [self.loss.name, *(section.name for section in self.named_predictors.values())]
+        if any(map(is_unseen, names)):  # checked by check_code, before anything is done
+            return self
         try:
             check_score_rules(self)
         except TypeError as error:  # a loss whose options do not go together
             raise ValueError(f"loss: {error}") from error
         return self
-
-
-@cache  # making a model takes longer than checking a whole recipe
-def _options_model(path: str, function: Any, provided: frozenset[str], passed_to: Any) -> type[BaseModel]:
-    return s.options_model(path, function, provided=provided, passed_to=passed_to)
-
-
-def _check_options(
-    path: str,
-    section: s.NamedSection,
-    function: Any,
-    provided: frozenset[str],
-    passed_to: Any = None,
-    parts: Mapping[str, Mapping[str, Any]] | None = None,
-) -> None:
-    """Check a section's options, and give them the types that are asked for (1e-3 is text in YAML).
-
-    ``parts`` are options that may have a name and options of their own, and what these names stand for.
-    """
-    options, checked = dict(section.options), {}
-    for key, registry in (parts or {}).items():
-        if isinstance(options.get(key), Mapping):
-            checked[key] = _checked_part(f"{path}.{key}", options.pop(key), registry)
-    checked |= _checked(path, options, _options_model(path, function, provided, passed_to))
-    for option, value in checked.items():
-        assert section.__pydantic_extra__ is not None  # it has the options
-        section.__pydantic_extra__[option] = value
-
-
-def _checked(path: str, options: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    """Return options of the types that a model asks for."""
-    try:
-        checked = model.model_validate(options)
-    except ValidationError as error:
-        raise ValueError("; ".join(_lines(error, model, path))) from error
-    return {option: getattr(checked, option) for option in options}
-
-
-def _checked_part(path: str, content: Mapping[str, Any], registry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return name and options of a part of a section, such as the score of a conformal predictor."""
-    options = dict(content)
-    name = str(options.pop("name", None))
-    if name not in registry:
-        raise ValueError(_unknown(path, name, registry))
-    options = _checked(path, options, _options_model(path, registry[name], frozenset(), None))
-    try:
-        registry[name](**options)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    return {"name": name, **options}
-
-
-def _unknown(path: str, name: str, choices: Any) -> str:
-    near = difflib.get_close_matches(str(name), list(choices), n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{path}.name must be one of {', '.join(choices)}, got {name!r}{hint}"
 
 
 def make_recipe(content: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
@@ -238,7 +203,7 @@ def make_recipe(content: Mapping[str, Any], overrides: Sequence[str] = ()) -> Re
     try:
         return Recipe.model_validate(changed)
     except ValidationError as error:
-        raise RecipeError("\n".join(_lines(error, Recipe, ""))) from error
+        raise RecipeError("\n".join(fault_lines(error, Recipe, ""))) from error
 
 
 def read_setting(setting: str, *, example: str = "loss.k=3") -> tuple[str, Any]:
@@ -278,44 +243,6 @@ def _override(content: dict[str, Any], override: str) -> dict[str, Any]:
         place.clear()  # the options of the old one mean nothing to the new one
     place[path[-1]] = value
     return result
-
-
-def _lines(error: ValidationError, model: type[BaseModel], prefix: str) -> list[str]:
-    """Return one line for each fault, with the whole key and, for an unknown one, the nearest valid name."""
-    lines = []
-    for fault in error.errors():
-        location = [str(part) for part in fault["loc"]]
-        key = ".".join([prefix, *location] if prefix else location)
-        if fault["type"] == "extra_forbidden":
-            keys = _keys(model, location[:-1])
-            near = difflib.get_close_matches(location[-1], keys, n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            hint = hint or (f"; known are {', '.join(keys)}" if keys else "")
-            lines.append(f"{key}: unknown key{hint}")
-        elif fault["type"] == "missing":
-            lines.append(f"{key}: required")
-        elif not location or fault["type"] == "value_error":
-            message = fault["msg"].removeprefix("Value error, ")
-            lines.append(f"{key}: {message}" if location and not message.startswith(key) else message)
-        else:
-            lines.append(f"{key}: {fault['msg']}, got {fault['input']!r}")
-    return lines
-
-
-def _keys(model: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """Return the keys that are valid at a place."""
-    for part in path:
-        field = model.model_fields.get(part)
-        inner = None if field is None else _section_of(field.annotation)
-        if inner is None:
-            return []
-        model = inner
-    return list(model.model_fields)
-
-
-def _section_of(annotation: Any) -> type[BaseModel] | None:
-    candidates = [annotation, *getattr(annotation, "__args__", ())]
-    return next((c for c in candidates if inspect.isclass(c) and issubclass(c, BaseModel)), None)
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = (), *, variant: str | None = None) -> Recipe:

@@ -3,15 +3,16 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from shortlist.datasets import DATASETS
 from shortlist.losses import ScoreMeaning
-from shortlist.predictors import PREDICTORS
-from shortlist.recipes.loss_use import check_loss_options, needed_head, score_meaning
+from shortlist.predictors import predictor_kind
+from shortlist.recipes.loss_sections import loss_options
+from shortlist.recipes.loss_use import check_loss_options, is_own, is_unseen, needed_head, score_meaning
 from shortlist.recipes.sections import PredictorSection
 from shortlist.scores import HEADS, ScoreMap, map_of_meaning
 
@@ -98,10 +99,13 @@ def also_used_for(recipe: "Recipe", head: str, *, coverage: bool = False) -> str
 
 def check_labels(recipe: "Recipe") -> None:
     """Require data and a loss of as many labels, and nothing that needs one label for each photo."""
-    for name, several in (
-        (f"data {recipe.data.name}", DATASETS[recipe.data.name].several_labels),
-        (f"loss {recipe.loss.name}", needed_head(recipe.loss.name) == "label_set"),
-    ):
+    data, loss = recipe.data.name, recipe.loss.name
+    several_labels = {}
+    if not is_own(data):  # what somebody's own function makes is looked at once it is made
+        several_labels[f"data {data}"] = DATASETS[data].several_labels
+    if not is_unseen(loss):
+        several_labels[f"loss {loss}"] = needed_head(loss) == "label_set"
+    for name, several in several_labels.items():
         wanted = "several" if several else "one"
         if wanted != recipe.labels:
             raise ValueError(f"labels must be {wanted} for the {name}, got {recipe.labels}")
@@ -126,7 +130,7 @@ def check_score_rules(recipe: "Recipe") -> None:
 
 
 def _faults(recipe: "Recipe") -> Iterator[str]:
-    check_loss_options(recipe.loss.name, _loss_options(recipe))
+    check_loss_options(recipe.loss.name, loss_options(recipe.loss))
     yield from _head_faults(recipe)
     yield from _twice_faults(recipe)
     if validation_is_test(recipe):
@@ -140,15 +144,11 @@ def _faults(recipe: "Recipe") -> Iterator[str]:
     yield from _predictor_faults(recipe, has_posteriors=has_posteriors, fitted=fitted)
 
 
-def _loss_options(recipe: "Recipe") -> dict[str, Any]:
-    return recipe.loss.model_dump(exclude={"name", "class_balanced"})
-
-
 def loss_meaning(recipe: "Recipe", head: str | None = None) -> ScoreMeaning:
     """Return what the loss declares about the scores of a head, by default of the head to predict from."""
     if head is None:
         head = "proposal" if recipe.adjust.predict_from == "proposal" else "set"
-    return score_meaning(recipe.loss.name, _loss_options(recipe), head)
+    return score_meaning(recipe.loss.name, loss_options(recipe.loss), head)
 
 
 def _contained_power(recipe: "Recipe", *, reweighted: bool = False) -> float | None:
@@ -214,7 +214,7 @@ def _test_row_faults(recipe: "Recipe") -> Iterator[str]:
     if recipe.calibration.rows == "separate":
         yield f"calibration.rows must not be separate: {why}"
     for key, section in recipe.named_predictors.items():
-        if PREDICTORS[section.name].needs_calibration:
+        if predictor_kind(section.name).needs_calibration:
             yield (
                 f"predictors.{key} must not be {section.name}, which is calibrated: {why}. Keep apart some "
                 f"training rows for validation, or take topk or pointwise_error"
@@ -289,9 +289,9 @@ def _predictor_faults(recipe: "Recipe", *, has_posteriors: bool, fitted: bool) -
     if recipe.adjust.tau is not None:
         as_training = recipe.adjust.tau == 0.0
     for key, section in recipe.named_predictors.items():
-        if section.macro and not PREDICTORS[section.name].takes_priors:
+        if section.macro and not predictor_kind(section.name).takes_priors:
             yield f"predictors.{key}.macro must be false: {section.name} takes no class priors"
-        if section.levels is not None and not PREDICTORS[section.name].takes_taxonomy:
+        if section.levels is not None and not predictor_kind(section.name).takes_taxonomy:
             yield f"predictors.{key}.levels must be left out: {section.name} takes no taxonomy"
         if section.name == "conformal":
             yield from _conformal_faults(key, section)

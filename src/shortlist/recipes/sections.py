@@ -1,7 +1,6 @@
 """The sections of a recipe. Each checks itself and names unknown keys."""
 
 import inspect
-from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -9,18 +8,17 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
-    create_model,
     field_validator,
     model_validator,
 )
-from torch import nn
 
-from shortlist.recipes.loss_use import TRAINABLE_LOSSES, takes_class_weights
 from shortlist.recipes.transforms import TRANSFORMS
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
+MetricName = Annotated[str, Field(pattern=r"^[\w\-]+$")]
+OwnName = Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")]  # package.module:function
 Count = Annotated[int, Field(ge=1, strict=True)]  # true is no count
 
 
@@ -295,6 +293,9 @@ class EvaluationSection(Section):
     """
 
     ks: Annotated[list[Count], Field(min_length=1)] = [1, 3, 5, 10]
+    # by name, a function of somebody's own: of metrics more is better, of costs less
+    metrics: dict[MetricName, OwnName] = {}
+    costs: dict[MetricName, OwnName] = {}
     few_below: Annotated[int, Field(ge=0, strict=True)] = 20
     many_above: Annotated[int, Field(ge=0, strict=True)] = 100
     count_bins: list[Count] = []
@@ -309,6 +310,17 @@ class EvaluationSection(Section):
         return self
 
     @property
+    def options(self) -> dict[str, Any]:
+        """Options of :func:`shortlist.metrics.evaluate`."""
+        return self.model_dump(exclude={"metrics", "costs"})
+
+    @property
+    def own_names(self) -> dict[str, str]:
+        """The functions of somebody's own, by the first words of the names of their metrics."""
+        metrics = {f"metric.{name}": function for name, function in self.metrics.items()}
+        return metrics | {f"cost.{name}": function for name, function in self.costs.items()}
+
+    @property
     def groups(self) -> dict[str, Any]:
         """Options of ``ClassTable.groups``."""
         return self.model_dump(include={"few_below", "many_above", "count_bins"})
@@ -318,68 +330,3 @@ class EvaluationSection(Section):
         """What the groups are, in words; the names of bins say it themselves."""
         by_name = f"few: below {self.few_below}, many: above {self.many_above}"
         return "by their number" if self.count_bins else by_name
-
-
-_PROVIDED = frozenset(
-    {"weight", "class_counts", "estimates", "noise", "generator", "ignore_index", "reduction"}
-)
-
-
-def options_model(
-    name: str,
-    function: Callable[..., Any],
-    *,
-    provided: frozenset[str] = frozenset(),
-    more: Mapping[str, Any] | None = None,
-    passed_to: Callable[..., Any] | None = None,
-) -> type[BaseModel]:
-    """Make a pydantic model of the options that a function takes, from its signature.
-
-    Args:
-        name: Name of the model in messages.
-        function: Function with annotated parameters.
-        provided: Parameters that are not options, since the trainer provides them.
-        more: Further fields, as for ``pydantic.create_model``.
-        passed_to: Function that takes the further options, if ``function`` has ``**options``.
-    """
-    parameters = dict(inspect.signature(function).parameters)
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    if open_ended and passed_to is not None:
-        parameters |= inspect.signature(passed_to).parameters
-        open_ended = False
-    fields: dict[str, Any] = {}
-    for option, parameter in parameters.items():
-        if option in provided or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
-        fields[option] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
-    config = ConfigDict(
-        extra="allow" if open_ended else "forbid",
-        frozen=True,
-        arbitrary_types_allowed=True,
-        protected_namespaces=(),
-    )
-    checks: dict[str, Any] = {"_numbers": field_validator("*", mode="before")(refuse_yes_for_a_number)}
-    return create_model(name, __config__=config, __validators__=checks, **(fields | dict(more or {})))
-
-
-class DistributionSection(Section):
-    """Distributions over k by class; see :func:`shortlist.losses.distribution_by_class`."""
-
-    default: list[float]
-    named: dict[str, list[float]] = {}
-    level: str = "class"
-
-
-def _loss_section(name: str, make: Callable[..., nn.Module]) -> type[BaseModel]:
-    more: dict[str, Any] = {"name": (Literal[name], name)}  # type: ignore[valid-type]
-    if takes_class_weights(name):
-        more["class_balanced"] = (Annotated[float | None, Field(ge=0, lt=1)], None)
-    if name == "ranked_topk":  # with a mapping, one distribution for each class
-        chances = inspect.signature(make).parameters["distribution"].default
-        more["distribution"] = (list[float] | DistributionSection, list(chances))
-    return options_model(f"{name} loss", make, provided=_PROVIDED, more=more)
-
-
-# The tensors that a loss wants come from the trainer; class_balanced is the beta of class-balanced weights.
-LOSS_SECTIONS = {name: _loss_section(name, make) for name, make in TRAINABLE_LOSSES.items()}

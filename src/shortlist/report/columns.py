@@ -17,6 +17,7 @@ def score_columns(experiment: Experiment) -> list[Column]:
     columns += [(f"macro top-{k}", f"top{k}.macro", True) for k in ks]
     columns += [("balanced error", "balanced_error", True), ("calibration error", "calibration_error", True)]
     columns.append(("neg. log-lik.", "nll", False))
+    columns += [(name.replace(".", ": "), f"{name}.micro", False) for name in experiment.first.results.own]
     levels = experiment.first.results.scores.confused_within
     return columns + [(f"mistakes within {level}", f"confused_within.{level}", True) for level in levels]
 

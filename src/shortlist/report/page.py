@@ -39,6 +39,7 @@ from shortlist.report.sections.classes import measure_classes
 from shortlist.report.sections.confused import measure_confused
 from shortlist.report.sections.frequency import measure_frequency
 from shortlist.report.sections.organs import measure_organs
+from shortlist.report.sections.own import Section, measure_own, own_sections
 from shortlist.report.sections.populations import measure_populations
 from shortlist.report.sections.recipes import measure_recipes
 from shortlist.report.sections.reliability import measure_reliability
@@ -107,10 +108,12 @@ def write_page(
     title: str | None = None,
     pictures: bool = True,
     data: str | Path | None = None,
+    sections: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> PageReport:
     """Write a page about runs, see :func:`make_page`; an existing file is replaced."""
-    page, report = make_page(folders, title=title, pictures=pictures, data=data, progress=progress)
+    how: Any = {"title": title, "pictures": pictures, "data": data, "sections": sections}
+    page, report = make_page(folders, **how, progress=progress)
     write_text(output, page)
     return report
 
@@ -121,6 +124,7 @@ def make_page(
     title: str | None = None,
     pictures: bool = True,
     data: str | Path | None = None,
+    sections: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> tuple[str, PageReport]:
     """Make a self-contained page about runs.
@@ -133,6 +137,9 @@ def make_page(
         title: Title of the page.
         pictures: Whether to open the data sets for pictures of rows.
         data: Place where the data of the runs lie now, if they were moved.
+        sections: Functions of the caller's own, ``package.module:function``, each from an
+            :class:`~shortlist.report.views.ExperimentView` to a :class:`~shortlist.report.parts.Table`. They
+            come last.
         progress: Function that is called with (what, done, of how many).
 
     Returns:
@@ -141,6 +148,7 @@ def make_page(
     Raises:
         ValueError: If no run can be used; the message says why for each.
     """
+    own = own_sections(sections)
     models, folders, left_out = read_models(folders)
     runs, others = read_runs(folders)
     left_out |= others
@@ -150,7 +158,7 @@ def make_page(
     groups, others = group_runs(runs)
     experiments, number = group_by_data(groups), sum(len(group.runs) for group in groups) + len(models)
     work = _Work(BUDGET // max(1, len(experiments)) if pictures else None, progress, experiments, data)
-    parts = [_measure_experiment(number, each, work) for number, each in enumerate(experiments, start=1)]
+    parts = [_measure_experiment(number, each, work, own) for number, each in enumerate(experiments, start=1)]
     parts += [_measure_model(number, each, work) for number, each in enumerate(models, start=len(parts) + 1)]
     report = PageReport(number, left_out | others, work.remarks)
     return _render_page(title or f"Short lists: {count(number, 'run')}", parts, report), report
@@ -195,14 +203,17 @@ class _Work:
         return source
 
 
-def _measure_experiment(number: int, experiment: Experiment, work: _Work) -> ExperimentPart:
+def _measure_experiment(
+    number: int, experiment: Experiment, work: _Work, own: Mapping[str, Section]
+) -> ExperimentPart:
     columns = score_columns(experiment) + group_columns(experiment)
     methods, names = experiment.methods, [name for _, name, _ in columns] + set_names(experiment)
     measured = [name for name in names if any(name in method.metrics for method in methods)]
     read = RowReader()  # the tests and the sections look at the same rows
     leaders = compare_groups(methods, measured, read=read).best
     view = ExperimentView(number, experiment, leaders, _measure_methods(number, experiment, work, read))
-    return ExperimentPart(experiment.title, _measure_sections(SECTIONS, view))
+    sections = {**SECTIONS, "own": lambda view: measure_own(own, view)}
+    return ExperimentPart(experiment.title, _measure_sections(sections, view))
 
 
 def _measure_model(number: int, experiment: Experiment, work: _Work) -> ExperimentPart:

@@ -291,11 +291,16 @@ class Run:
         predictors: Mapping[str, SetPredictor] | None = None,
         head: str | None = None,
         score_map: ScoreMap | None = None,
+        metrics: Mapping[str, Callable[..., Tensor]] | None = None,
     ) -> RowNumbers:
-        """Measure the rows of a part, some at a time; the predictors are those of the model by default."""
+        """Measure the rows of a part, some at a time; the predictors are those of the model by default.
+
+        ``metrics`` are those of :func:`shortlist.metrics.evaluate`.
+        """
         (blocks, target), shown = self.score_blocks(part, head, score_map), self.shown(score_map)
         check_target(target, torch.empty(blocks.shape, device="meta"), ignore_index=-100)
-        measurer, start = RowMeasurer(self.predictors if predictors is None else predictors, len(target)), 0
+        predictors, start = self.predictors if predictors is None else predictors, 0
+        measurer = RowMeasurer(predictors, len(target), metrics=metrics)
         for scores in blocks:
             measurer.add(scores, target[start : start + len(scores)], shown(scores))
             start += len(scores)

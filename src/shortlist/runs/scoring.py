@@ -22,6 +22,7 @@ from shortlist.recipes import (
     complete_recipe,
     declared_maps,
     loss_meaning,
+    own_metrics,
     save_recipe,
     validation_is_test,
 )
@@ -261,8 +262,8 @@ def _measure(run: Run, recipe: Recipe, part: str, calibration: _Calibration) -> 
     predictors = dict(sorted(calibration.predictors.items()))
     if run.info.get("tuned") and recipe.calibration.rows == "shared":
         _note_choice(predictors)
-    rows = run.measure(part, predictors, calibration.head, calibration.score_map)
-    results = evaluate(rows, None, predictors, run.class_table, **recipe.evaluation.model_dump())
+    rows = run.measure(part, predictors, *calibration[:2], metrics=own_metrics(recipe))
+    results = evaluate(rows, None, predictors, run.class_table, **recipe.evaluation.options)
     results = with_label_sets(run, recipe, part, results)
     if part != "test" or validation_is_test(recipe):
         return results.without_measured()

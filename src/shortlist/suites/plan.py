@@ -170,7 +170,7 @@ def _check_recipes(suite: Suite, cell: Cell, cells: list[Cell]) -> set[str]:
                 f"methods.{cell.name} has a grid of {len(cell.points)} points, but its validation rows are "
                 "the test rows (data.val_is_test), on which nothing may be chosen"
             )
-        if cell.method.posterior and not DATASETS[recipe.data.name].has_posterior:
+        if cell.method.posterior and not _knows_posterior(recipe.data.name):
             known_ones = ", ".join(name for name, info in DATASETS.items() if info.has_posterior)
             raise SuiteError(
                 f"methods.{cell.name}.posterior needs a data set whose distribution is known "
@@ -179,6 +179,10 @@ def _check_recipes(suite: Suite, cell: Cell, cells: list[Cell]) -> set[str]:
         if source is not None:
             _check_reuse(cell, recipe, resolve(suite, source, source.points[0], 0))
     return predictor_names
+
+
+def _knows_posterior(data: str) -> bool:
+    return data in DATASETS and DATASETS[data].has_posterior
 
 
 def _check_reuse(cell: Cell, recipe: Recipe, source: Recipe) -> None:

@@ -20,7 +20,7 @@ from torch import nn
 from shortlist._messages import one_line
 from shortlist._store.files import link_file, replacing_folder, write_text
 from shortlist.metrics import Results, evaluate
-from shortlist.recipes import Recipe, build_data, check_code, code_in_recipe, make_recipe
+from shortlist.recipes import Recipe, build_data, check_code, code_in_recipe, make_recipe, own_metrics
 from shortlist.runs import (
     Run,
     RunFolder,
@@ -181,8 +181,9 @@ def validation_results(path: Path) -> Results:
         with suppress(ValueError, OSError):  # not there, or not whole
             return run.results_of("val")
         # nobody looks at intervals here
-        options: Any = run.recipe.evaluation.model_dump() | {"num_resamples": 0}
-        results = evaluate(run.measure("val"), None, run.predictors, run.class_table, **options)
+        options: Any = run.recipe.evaluation.options | {"num_resamples": 0}
+        rows = run.measure("val", metrics=own_metrics(run.recipe))
+        results = evaluate(rows, None, run.predictors, run.class_table, **options)
         results = with_label_sets(run, run.recipe, "val", results).without_measured()
         folder.save_results(results, "val")
         return results
