@@ -150,12 +150,13 @@ def test_a_package_outside_the_repository_goes_all_the_way(tmp_path):
     suite |= {"seeds": [0], "tune": suite["tune"] | {"seeds": [0]}}
     suite["methods"]["focal"].pop("grid")
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(suite))
-    for line in ("suite run mine.yaml --jobs 2", "report runs/mine -o page.html", "compare runs/mine"):
+    lines = ["suite run mine.yaml --jobs 2", "report runs/mine -o page.html"]
+    for line in (*lines, "papers table garcin2022:5 runs/mine --markdown"):
         refused = call(f"shortlist {line}", tmp_path)
         assert refused.returncode == 2 and "--allow-code" in refused.stderr, refused.stderr
         done = call(f"shortlist {line} --allow-code", tmp_path)
         assert done.returncode == 0, done.stderr
-    assert "MarginLoss" in done.stdout and "above" in done.stdout
+    assert "MarginLoss" in done.stdout, done.stdout
     page = (tmp_path / "page.html").read_text()
     assert "MarginLoss" in page and "above" in page
     assert sys.modules.get("forty") is None

@@ -19,6 +19,7 @@ from shortlist.compare.significance import (
     Pair,
     holm,
     mcnemar_test,
+    one_sample_t_test,
     paired_bootstrap_test,
     paired_bootstrap_tests,
     paired_t_test,
@@ -72,6 +73,21 @@ def test_paired_t_test_of_constant_differences():
     assert paired_t_test([0.5, 0.6, 0.7], [0.5, 0.6, 0.7]).p_value == 1
     # one row more in each of three seeds is no proof, though the t statistic is infinite
     assert paired_t_test([0.5, 0.6, 0.7], [0.4, 0.5, 0.6]).p_value == 1
+
+
+def test_one_sample_t_test_is_scipys():
+    values = [0.853, 0.861, 0.848, 0.855]
+    result = one_sample_t_test(values, 0.84, rounding=0.005)
+    assert result.p_value == pytest.approx(stats.ttest_1samp(values, 0.84).pvalue, abs=1e-12)
+    assert result.difference == pytest.approx(sum(values) / 4 - 0.84)
+
+
+def test_equal_values_differ_from_a_printed_number_that_they_are_not_rounded_to():
+    assert one_sample_t_test([0.8, 0.8, 0.8], 0.29, rounding=0.005).p_value == 0
+    assert one_sample_t_test([0.8049, 0.8049], 0.80, rounding=0.005).p_value == 1
+    assert one_sample_t_test([0.8051, 0.8051], 0.80, rounding=0.005).p_value == 0
+    with pytest.raises(ValueError, match="at least 2 finite numbers"):
+        one_sample_t_test([0.8], 0.8)
 
 
 @pytest.mark.errors

@@ -450,6 +450,10 @@ def test_published_intervals_and_tests_tell_apart():
     (line,) = [line for line in compared([0.8631, 0.8431, 0.8531], softmax) if "top5" in line]
     assert line == "top5.micro: 85.3: no: p = 1, t-test of 3 runs at 0.01, as the paper's"
     (line,) = [line for line in compared([0.90, 0.901, 0.899], softmax) if "top5" in line]
+    (apart,) = [text for text in compared([0.34, 0.34, 0.34], softmax) if "top5" in text]
+    assert apart == "top5.micro: 34.0: yes: all 3 runs have another number"  # 51 points from it
+    (same,) = [text for text in compared([0.8531, 0.8531], softmax) if "top5" in text]
+    assert same == "top5.micro: 85.3: no: all 2 runs have the printed number"
     # t = (0.90 - 0.8531) / (0.001 / sqrt(3)) = 81.2 with 2 degrees of freedom: p = 0.00015
     assert line == "top5.micro: 90.0: yes: p = 0.00015, t-test of 3 runs at 0.01, as the paper's"
 

@@ -8,7 +8,16 @@ import typer
 
 from shortlist._progress import progress_report
 from shortlist.cli._console import print_table
-from shortlist.cli._options import AsCsv, AsHtml, AsLatex, AsMarkdown, argument, chosen_form, option
+from shortlist.cli._options import (
+    AllowCode,
+    AsCsv,
+    AsHtml,
+    AsLatex,
+    AsMarkdown,
+    argument,
+    chosen_form,
+    option,
+)
 
 papers_app = typer.Typer(help="List the publications' tables, suites and figures, and measure the figures.")
 
@@ -49,6 +58,7 @@ def table(
     latex: AsLatex = False,
     as_csv: AsCsv = False,
     html: AsHtml = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Print a table of a publication in its own layout: published, and with RUNS ours and the difference.
 

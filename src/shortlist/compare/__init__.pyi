@@ -23,4 +23,4 @@ from .numbers import (
 from .person import compare_with_person as compare_with_person
 from .promises import kept_words as kept_words, promises_of as promises_of, shared_promise as shared_promise
 from .rows import RowReader as RowReader, top_hits as top_hits
-from .significance import paired_t_test as paired_t_test
+from .significance import one_sample_t_test as one_sample_t_test, paired_t_test as paired_t_test

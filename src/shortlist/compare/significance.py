@@ -70,6 +70,30 @@ def paired_t_test(first: Sequence[float], second: Sequence[float]) -> PairedTest
     return PairedTest(mean, max(1e-15, p_value), name)
 
 
+def one_sample_t_test(values: Sequence[float], constant: float, *, rounding: float = 0.0) -> PairedTest:
+    """Compute Student's t-test of the metrics of some seeds against a number that somebody printed.
+
+    Equal values have no spread to test by: they differ from the number if they are not rounded to it.
+
+    Args:
+        values: Metrics of at least 2 seeds.
+        constant: The number.
+        rounding: Half a unit of its last digit.
+
+    Example:
+        >>> one_sample_t_test([0.8, 0.8], 0.29, rounding=0.005).p_value  # 51 points apart
+        0.0
+    """
+    if len(values) < 2 or not all(map(math.isfinite, (*values, constant))):
+        raise ValueError(f"values must be at least 2 finite numbers, got {list(values)} and {constant}")
+    gap = fmean(values) - constant
+    if stdev(values) <= 1e-12 * max(1.0, abs(gap)):
+        p_value = 1.0 if abs(gap) <= rounding + 1e-9 else 0.0
+        return PairedTest(gap, p_value, f"{len(values)} seeds with the same value")
+    p_value = paired_t_test(values, [constant] * len(values)).p_value
+    return PairedTest(gap, p_value, f"one-sample t-test over {len(values)} seeds")
+
+
 def mcnemar_test(first: Tensor, second: Tensor) -> PairedTest:
     """Compute McNemar's exact test on the rows that only one of the two methods has right.
 

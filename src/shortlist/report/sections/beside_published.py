@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shortlist._text import format_points
-from shortlist.compare import paired_t_test
+from shortlist.compare import one_sample_t_test
 from shortlist.metrics import Estimate
 from shortlist.papers import PublishedValue, find_published, own_estimate, own_numbers
 from shortlist.report.parts import Cell, Table, metric_cell
@@ -85,9 +85,14 @@ def _told_apart(value: PublishedValue, estimate: Estimate | None, numbers: Seque
         return _why_missing(value)
     level = value.table.t_test_level
     if level is not None and len(numbers) > 1:
-        p = paired_t_test(numbers, [value.value] * len(numbers)).p_value
-        said = "yes" if p < level else "no"
-        return f"{said}: p = {p:.2g}, t-test of {len(numbers)} runs at {level:g}, as the paper's"
+        rounding = 0.5 * 10.0**-value.number.digits / (100 if value.table.unit == "%" else 1)
+        test = one_sample_t_test(numbers, value.value, rounding=rounding)
+        said = "yes" if test.p_value < level else "no"
+        if len(set(numbers)) == 1:
+            return (
+                f"{said}: all {len(numbers)} runs have {'another' if said == 'yes' else 'the printed'} number"
+            )
+        return f"{said}: p = {test.p_value:.2g}, t-test of {len(numbers)} runs at {level:g}, as the paper's"
     number = value.number
     if number.half is None:
         return "no interval published"
