@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from shortlist.datasets.embeddings import save_embeddings
+from shortlist.losses import LOSSES
 from shortlist.papers import recipe_path
 from shortlist.papers.matching import find_published
 from shortlist.papers.published import PublishedTable, load_published
@@ -120,6 +121,26 @@ def test_every_option_of_a_loss_that_differs_is_a_departure_or_another_method():
                     tried += 1
                     assert any(one.startswith(f"loss.{option} ") for one in value.departures), (key, option)
     assert tried > 500
+    assert {loss for _, loss, _ in seen} >= losses_of_tables()
+
+
+def losses_of_tables():
+    """The losses that a printed table has a row of."""
+    named = set()
+    for table in load_published():
+        for part in (table, *table.columns, *table.rows):
+            value = part.when.get("loss.name", [])
+            named |= {value} if isinstance(value, str) else set(value)
+    return named
+
+
+@pytest.mark.parametrize("loss", [*sorted(set(LOSSES) - losses_of_tables()), "mine:Loss"])
+def test_a_loss_that_no_table_has_is_no_published_method(loss):
+    for name in sorted({t.suite for t in load_published() if t.compared}):
+        suite, cells = plan(name)
+        cell = next(cell for cell in cells if cell.method.trains)
+        recipe = resolve(suite, cell, cell.points[0], 0).model_dump(mode="json")
+        assert find_published(recipe | {"loss": {"name": loss}}, every=True) == []
 
 
 NETWORKS = ("splitter", "bitonic", "odd_even")
