@@ -20,11 +20,14 @@ PAGES = ("loss", "predictor", "dataset", "report_section")
 
 def write_files(page: Path, folder: Path) -> list[str]:
     """Write the files of a page, and return its commands."""
-    text = page.read_text()
-    for name, content in re.findall(r'```\w+ title="([\w.]+)"\n(.*?)```', text, flags=re.S):
-        (folder / name).write_text(content)
-    blocks = re.findall(r"```\n(.*?)```", text, flags=re.S)
-    return [line for block in blocks for line in block.splitlines() if line.startswith("shortlist ")]
+    lines = []
+    for head, content in re.findall(r"^```([^\n]*)\n(.*?)^```$", page.read_text(), flags=re.S | re.M):
+        name = re.search(r'title="([\w.]+)"', head)
+        if name is not None:
+            (folder / name[1]).write_text(content)
+        elif not head:
+            lines += content.splitlines()
+    return [line for line in lines if line.startswith("shortlist ")]
 
 
 def call(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
