@@ -187,9 +187,8 @@ def serve(
     paths = {name: path and str(path) for name, path in files.items()}
     paths = {"feedback": feedback} | paths
     parts = {"limits": limits, "audit": audit, "device": device, "network": network}
-    parts |= {"any_project": any_project, "allow_urls": tuple(allow_urls or ())}
+    parts |= {"any_project": any_project, "allow_urls": tuple(allow_urls or ()), "organs": tuple(organ or ())}
     parts |= {"kind": kind, "people": people.value, "app_answers": app_answers}
-    parts |= {"organs": tuple(organ or ())}
     source = ServiceSource(**paths, **parts)  # type: ignore[arg-type]
     where: dict[str, Any] = {"host": host, "port": port, "origins": cors or (), "hosts": allow_host or ()}
     if engine == "ray":

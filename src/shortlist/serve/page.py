@@ -91,30 +91,37 @@ def _filled(service: Service, language: str, app: Mapping[str, Any] | None, scri
         "checklist": service.has_checklist,
         **({} if app is None else app["facts"]),
     }
-    templates = Environment(
+    return (
+        _templates()
+        .get_template(f"{script}.html")
+        .render(
+            script=script,
+            words=words,
+            facts=facts,
+            language=language,
+            languages=_languages(),
+            name=card["name"],
+            version=facts["version"],
+            **_app_parts(app),
+            classes=as_count(card["classes"]),
+            examples=None if card["training_examples"] is None else as_count(card["training_examples"]),
+            needs_key=service.keys.needed,
+            kind=service.kind,
+            max_images=MAX_IMAGES,
+            drawing=_is_drawing(service),
+            groups=card["choices"]["groups"],
+            macro=card["choices"]["macro"],
+        )
+    )
+
+
+def _templates() -> Environment:
+    return Environment(
         loader=PackageLoader("shortlist.serve"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-    )
-    return templates.get_template(f"{script}.html").render(
-        script=script,
-        words=words,
-        facts=facts,
-        language=language,
-        languages=_languages(),
-        name=card["name"],
-        version=facts["version"],
-        **_app_parts(app),
-        classes=as_count(card["classes"]),
-        examples=None if card["training_examples"] is None else as_count(card["training_examples"]),
-        needs_key=service.keys.needed,
-        kind=service.kind,
-        max_images=MAX_IMAGES,
-        drawing=_is_drawing(service),
-        groups=card["choices"]["groups"],
-        macro=card["choices"]["macro"],
     )
 
 
