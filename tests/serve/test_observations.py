@@ -124,6 +124,16 @@ def test_an_observation_shows_photos_and_list_and_hides_votes_until_one_voted(cl
     assert seen(client, id, "ann%62").json()["votes"] is None  # a name is percent-encoded
 
 
+def test_a_proposed_name_is_no_class_though_it_is_called_as_one(client):
+    id = observed(client, "ann", png(0))
+    voted(client, id, "bob", "new_name", name="q1")
+    voted(client, id, "cem", "other_class", class_id="q1")
+    proposed = {"verb": "new_name", "class_id": None, "name": "q1", "people": 1}
+    assert seen(client, id, "bob").json()["vote"] == proposed
+    assert proposed in seen(client, id, "cem").json()["votes"]
+    assert seen(client, id, "cem").json()["vote"]["name"] == "Quercus robur"
+
+
 def test_without_consent_only_the_owner_sees_an_observation(client):
     id = observed(client, "ann", png(0), consent=False)
     assert seen(client, id, "bob").status_code == 404 and seen(client, id).status_code == 404

@@ -6,7 +6,7 @@ from shortlist.feedback._writer import Erased, FullError, Kept, OwnerError, Same
 from shortlist.feedback.darwin_core import LICENSES
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.drift import find_drift
-from shortlist.feedback.event import OBSERVE, VERBS, Event, Shown, observation_of
+from shortlist.feedback.event import NEW_NAME, OBSERVE, VERBS, Event, Shown, observation_of
 from shortlist.feedback.export import photo_files, write_photos, write_votes
 from shortlist.feedback.location import COARSE, Location
 from shortlist.feedback.observations import Observation, observation_id, owns, read_observation

@@ -10,7 +10,17 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from starlette.requests import Request
 
-from shortlist.feedback import OBSERVE, Event, Location, Observation, Shown, is_store, owns, read_observation
+from shortlist.feedback import (
+    NEW_NAME,
+    OBSERVE,
+    Event,
+    Location,
+    Observation,
+    Shown,
+    is_store,
+    owns,
+    read_observation,
+)
 from shortlist.serve import examples, people_schemas as schemas
 from shortlist.serve.feedback import (
     check_class,
@@ -188,6 +198,9 @@ def observation_form(
 
 
 def _vote(service: Service, verb: str, label: str, people: int) -> dict[str, Any]:
+    """Return what people said, in which a proposed name is no class, whatever it is called."""
+    if verb == NEW_NAME:
+        return {"verb": verb, "class_id": None, "name": label, "people": people}
     index = service.class_index.get(label)
     name = label if index is None else service.model.classes.names[index]
     return {"verb": verb, "class_id": label or None, "name": name or None, "people": people}

@@ -51,6 +51,7 @@ async function vote(verb, spoken, classId = null, name = null) {
   if (!current) return;
   const number = ++turn;
   const observation = current;
+  name = name && name.split(/\s+/).filter((word) => word).join(" ").normalize("NFC"); // as the store keeps it
   const content = { verb, class_id: classId, name, person: personName(),
     id: `${observation.request}-${verb}-${name ?? classId}`.slice(0, 500) };
   const headers = { "Content-Type": "application/json" };
@@ -75,7 +76,7 @@ function skip() {
 }
 
 /** What a vote is for, whether it was a tap on the list or a name that was searched. */
-const keyOf = (one) => (["confirm", "other_class", "new_name"].includes(one.verb) ? `name ${one.class_id ?? one.name}` : one.verb);
+const keyOf = (one) => (["confirm", "other_class", "new_name"].includes(one.verb) ? `${one.class_id === null ? "new" : "class"} ${one.class_id ?? one.name}` : one.verb);
 
 // What is shown
 
