@@ -48,6 +48,7 @@ pytestmark = pytest.mark.slow
 LEFT = "is being written, or a killed process left it"
 STEPS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+RETRAINED = ["second_stage.name=retrain_classifier", "second_stage.epochs=1"]
 TINY = RECIPE | {
     "data": RECIPE["data"] | {"num_rows": 128, "num_val_rows": 100, "num_test_rows": 120},
     "epochs": 2,
@@ -202,6 +203,9 @@ def test_suite(tmp_path):
         "methods": {
             "ce": {"overrides": ["loss=cross_entropy"], "grid": {"optimizer.lr": [0.05, 0.1]}},
             "hot": {"from": "ce", "overrides": ["adjust.temperature=2.0"]},
+            "again": {
+                "overrides": ["optimizer.lr=0.1", "selection.metric=last", *RETRAINED],
+            },
         },
         "metrics": ["top1.micro"],
     }

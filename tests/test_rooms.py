@@ -194,10 +194,12 @@ def test_right_imports_are_no_faults():
 def test_each_manifest_is_read_in_one_place():
     """Of a run in ``_store.manifest``, of a model in ``model.files``, of an index in its own.
 
-    Thresholds that learn from replies are sealed files too, and the lists of embeddings and of scored rows.
+    Thresholds that learn from replies are sealed files too, the lists of embeddings and of scored rows, and
+    leases.
     """
     readers = {name for name, code in modules().items() if "read_sealed(" in code}
     assert readers == {
+        "_store.lease",
         "_store.manifest",
         "model.files",
         "index.manifest",

@@ -29,7 +29,7 @@ def test_plan_has_every_combination(tmp_path):
     assert (recipe.data.label_noise, recipe.data.options["num_rows"], recipe.seed) == (0.2, 100, 3)
     assert (recipe.optimizer.lr, recipe.name) == (0.1, "ce")
     total, done = SuiteState(suite, tmp_path).count()
-    assert total == {"trained": 4 * (3 + 2), "of scores": 4 * (3 + 2)}
+    assert total == {"trained": 4 * (3 + 2), "of others": 4 * (3 + 2)}
     assert sum(done.values()) == 0
 
 
@@ -128,7 +128,7 @@ def test_suites_that_come_with_it(file, tmp_path):
 def test_the_suite_of_several_labels(tmp_path):
     suite = load_suite(next(file for file in SUITES if file.stem == "multi_label"))
     assert "15 trained runs" in suite.about
-    assert SuiteState(suite, tmp_path).count()[0] == {"trained": 15, "of scores": 0}
+    assert SuiteState(suite, tmp_path).count()[0] == {"trained": 15, "of others": 0}
     recipes = [make_recipe(suite.base, cell.method.overrides) for cell in plan_suite(suite)]
     assert {recipe.loss.name for recipe in recipes} == {"binary_ce", "shared_ce", "sparse_top"}
     assert {recipe.labels for recipe in recipes} == {"several"}

@@ -107,6 +107,38 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def create_text(path: str | Path, text: str) -> bool:
+    """Write a new text file completely or not at all; return whether there was none of that name.
+
+    Of several processes, on several machines too, one makes the file.
+    """
+    path = Path(path)
+    with _naming_full_disk(path), _temporary_place(path) as temporary:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+                raise
+            return _create_without_links(path, text)
+    return True
+
+
+def _create_without_links(path: Path, text: str) -> bool:
+    """Make a file where there are no links; who looks at once may see it without its content."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        return False
+    return True
+
+
 def check_regular(path: str | Path, *, links: bool = True) -> None:
     """Refuse pipes, devices and sockets, whose opening may block for ever; links too, unless allowed.
 
@@ -159,13 +191,16 @@ def sweep_below(folder: str | Path) -> None:
 
 
 @contextmanager
-def lock_folder(folder: str | Path, in_use: Exception, *, wait: float = 0.0) -> Iterator[None]:
+def lock_folder(
+    folder: str | Path, in_use: Exception, *, wait: float = 0.0, shared: bool = False
+) -> Iterator[None]:
     """Keep other processes out of a folder by the file ``.lock`` in it; the lock ends with the process.
 
     Args:
         folder: The folder, which must exist.
         in_use: Error to raise if another process has the lock.
         wait: Seconds to wait for it before.
+        shared: Whether others may have the lock too, who share it.
 
     Raises:
         ValueError: If ``.lock`` is a pipe or a device, which to open may wait for ever, or a link to nothing,
@@ -178,16 +213,16 @@ def lock_folder(folder: str | Path, in_use: Exception, *, wait: float = 0.0) -> 
         raise ValueError(f"{path} is a link to a file that does not exist: remove it")
     with path.open("a") as lock:  # not "w": it may be a link to a file of somebody's
         deadline = time.monotonic() + wait
-        while not _can_lock(lock.fileno()):
+        while not _can_lock(lock.fileno(), shared):
             if time.monotonic() >= deadline:
                 raise in_use
             time.sleep(0.1)
         yield
 
 
-def _can_lock(descriptor: int) -> bool:
+def _can_lock(descriptor: int, shared: bool) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
         return False
     return True

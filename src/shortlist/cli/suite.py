@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime, timedelta
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -14,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from shortlist._messages import counted, one_line
 from shortlist._store.json import strict_json
 from shortlist.cli._console import print_table
+from shortlist.cli._engine import Address, EngineName
 from shortlist.cli._options import (
     AllowCode,
     AsCsv,
@@ -100,24 +103,52 @@ def run(
     file: File,
     override: Set = None,
     out: Out = Path("runs"),
-    jobs: Annotated[int, option("Number of runs at the same time. They share the threads.")] = 1,
+    jobs: Annotated[
+        int, option("Number of runs at the same time, each with its GPU and its share of the cores.")
+    ] = 1,
+    part: Annotated[
+        str | None,
+        option("Make only part i of n, as in 1/4. Parts need nothing of each other.", metavar="I/N"),
+    ] = None,
+    engine: EngineName = "local",
+    address: Address = None,
+    gpus: Annotated[float, option("With --engine ray: GPUs of each run.", min=0)] = 0,
     allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Run all unfinished runs of a suite and print its table.
 
     Finished runs are never repeated, and started runs continue from their last epoch. So after any
-    interruption, run the same command again. The folder OUT/NAME gets results.csv and results.parquet (one
-    line for each run that counts) and tuning.csv (every grid point with its validation metric). The exit code
-    is 1 if a run failed, or if no grid point of a method has the metric to choose by.
+    interruption, run the same command again. It may also be given several times at once, on several machines
+    that share the folder: each makes runs that nobody else has. The folder OUT/NAME gets results.csv and
+    results.parquet (one line for each run that counts) and tuning.csv (every grid point with its validation
+    metric). The exit code is 1 if a run failed, or if no grid point of a method has the metric to choose by.
     """
     from shortlist.suites import load_suite, run_suite
 
     suite = load_suite(file, override or [])
     with _watching(suite.name) as watch:
-        state = run_suite(suite, out, jobs=jobs, watch=watch, allow_code=allow_code)
+        state = run_suite(
+            suite,
+            out,
+            jobs=jobs,
+            watch=watch,
+            allow_code=allow_code,
+            part=None if part is None else _part(part),
+            engine=engine,
+            address=address,
+            gpus=gpus,
+        )
     _print_suite(state, as_json)
     raise typer.Exit(1 if state.failed or state.undecided else 0)
+
+
+def _part(text: str) -> tuple[int, int]:
+    """Read a part such as 1/4."""
+    number, slash, parts = text.partition("/")
+    if not (slash and number.isdecimal() and parts.isdecimal()):
+        raise ValueError(f"--part must be I/N, as in 1/4, got {text!r}")
+    return int(number), int(parts)
 
 
 @suite_app.command()
@@ -132,7 +163,7 @@ def status(
     html: AsHtml = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how many runs of a suite are finished, which grid points are chosen, and the table so far."""
+    """Show what is finished, what runs where, what it costs, which grid points are chosen, and the table."""
     from shortlist.suites import SuiteState, last_seen_from, load_suite
 
     suite = load_suite(file, override or [])
@@ -140,7 +171,7 @@ def status(
     folder = out.absolute() / suite.name
     state = SuiteState(suite, folder, seen_from=last_seen_from(folder) or ".")
     state.note_failures()
-    _print_suite(state, as_json, form)
+    _print_suite(state, as_json, form, now=True)
 
 
 @contextmanager
@@ -179,26 +210,55 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _print_suite(state: Any, as_json: bool, form: str | None = None) -> None:
-    from shortlist.compare import tables as compare_tables
-    from shortlist.suites import compare_suite, tuning_rows
+def _cost_lines(current: Any, cost: Any) -> list[str]:
+    """Say what runs where, what the suite has cost and when it will end."""
+    lines = []
+    for run in current:
+        where = f"{run.host} (process {run.process}{f', GPU {run.gpu}' if run.gpu else ''})"
+        what = "stopped" if run.stopped else f"{100 * run.share:.0f} % after {_duration(run.seconds)}"
+        lines.append(f"now: {run.run} on {where}: {what}")
+    if cost is not None and cost.spent:
+        left = "" if cost.left is None else f", about {_duration(cost.left)} of work left"
+        end = datetime.now() + timedelta(seconds=cost.until_end or 0)
+        until = "" if cost.until_end is None else f", until {end:%Y-%m-%d %H:%M}"
+        lines.append(f"time of all runs: {_duration(cost.spent)}{left}{until}")
+    return lines
 
-    total, done = (sum(counts.values()) for counts in state.count())
+
+def _details(state: Any, comparisons: Any) -> dict[str, Any]:
+    """Return what JSON says beside the counts: what is wrong, what was chosen, the tables."""
+    from shortlist.compare import tables as compare_tables
+    from shortlist.suites import tuning_rows
+
+    tables = [
+        {"axes": dict(zip(state.suite.vary, place, strict=True)), **compare_tables.to_json(comparison)}
+        for place, comparison in comparisons.items()
+    ]
+    wrong = {"failed": sorted(state.failed), "unreadable": state.unreadable, "undecided": state.undecided}
+    return wrong | {"tuning": tuning_rows(state), "tables": tables}
+
+
+def _print_suite(state: Any, as_json: bool, form: str | None = None, *, now: bool = False) -> None:
+    from shortlist.compare import tables as compare_tables
+    from shortlist.suites import compare_suite, cost_of, current_runs, tuning_rows
+
+    counts = state.count()
+    total, done = (sum(of_kind.values()) for of_kind in counts)
+    current = current_runs(state) if now else []
+    cost = cost_of(state, current) if now else None
     comparisons = compare_suite(state)
     axes = list(state.suite.vary)
     if as_json:
         content = {"suite": state.suite.name, "folder": str(state.folder), "runs": total, "finished": done}
-        content |= {"failed": sorted(state.failed), "unreadable": state.unreadable}
-        content |= {"undecided": state.undecided}
-        content |= {"tuning": tuning_rows(state)}
-        tables = [
-            {"axes": dict(zip(axes, place, strict=True)), **compare_tables.to_json(comparison)}
-            for place, comparison in comparisons.items()
-        ]
-        typer.echo(strict_json(content | {"tables": tables}, indent=2))
+        content |= {"trainings": counts[0]["trained"], "trained": counts[1]["trained"]}
+        if cost is not None:
+            content |= {"current": [asdict(run) for run in current], "cost": asdict(cost)}
+        typer.echo(strict_json(content | _details(state, comparisons), indent=2))
         return
     chosen = [row for row in tuning_rows(state) if row["chosen"]]
     lines = [f"{state.suite.name}: {done} of {total} runs finished, in {state.folder}"]
+    lines.append(f"trainings: {counts[1]['trained']} of {counts[0]['trained']}; other runs are made of these")
+    lines += _cost_lines(current, cost)
     for row in chosen:
         place = " ".join(f"{axis}={row[axis]}" for axis in axes)
         lines.append(f"chosen: {place} {row['method']}: {row['grid_point']}".replace("  ", " "))

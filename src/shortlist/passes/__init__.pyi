@@ -10,7 +10,7 @@ from .local import (
     one_thread as one_thread,
     run_local as run_local,
 )
-from .on_ray import run_on_ray as run_on_ray
+from .on_ray import run_on_ray as run_on_ray, running_ray as running_ray
 from .parts import Mapped as Mapped, Part as Part, read_table as read_table
 from .reading import (
     evaluate_place as evaluate_place,

@@ -69,6 +69,9 @@ class Task:
         made: Whether the run exists, and only its test results are missing.
         allow_code: Whether code that the recipe names may be run.
         tuned: Whether the validation rows chose options of the method, or of the one whose scores are reused.
+        first_stage: Folder of the finished run whose first stage is taken over, if any.
+        locks: Files of the leases under which it is made: its own, and that of all who share its training.
+        stale: Tokens of owners of these leases that are gone.
     """
 
     name: str
@@ -80,11 +83,15 @@ class Task:
     made: bool = False
     allow_code: bool = False
     tuned: bool = False
+    first_stage: str | None = None
+    locks: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
 
     @property
     def weight(self) -> float:
         """Share of the work of a training run that this task takes."""
-        return 0.05 if self.source is not None or self.posterior else 1.0
+        quick = self.source is not None or self.first_stage is not None or self.posterior
+        return 0.05 if quick else 1.0
 
 
 def plan_suite(suite: Suite) -> list[Cell]:

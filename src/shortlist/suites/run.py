@@ -1,26 +1,32 @@
 """Run the missing runs of a suite, on several processes, and write its tables."""
 
-import multiprocessing
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import torch
 import yaml
 
+from shortlist._bounds import check_choice
 from shortlist._checks import check_count
-from shortlist._store.files import lock_folder, sweep_below, write_text
+from shortlist._messages import one_line
+from shortlist._store.files import lock_folder, read_text, sweep_below, write_text
+from shortlist._store.lease import LeaseWatch, holding, read_lease
 from shortlist.recipes import check_code
+from shortlist.runs import file_identity
+from shortlist.suites.crew import Crew, local_crew, ray_crew
 from shortlist.suites.plan import Task, resolve
 from shortlist.suites.state import SuiteState, note_seen_from
 from shortlist.suites.suite import Suite, SuiteError
 from shortlist.suites.table import write_tables
-from shortlist.suites.worker import Outcome, do_task, start_worker
+from shortlist.suites.worker import Outcome
+
+_ATTEMPTS = 4  # of a run whose process is lost each time
+_LOOK = 1.0  # seconds after which to look what other processes have done
 
 
 @dataclass
@@ -42,34 +48,71 @@ Watch = Callable[[SuiteProgress], None]
 
 
 def run_suite(
-    suite: Suite, out: str | Path, *, jobs: int = 1, watch: Watch | None = None, allow_code: bool = False
+    suite: Suite,
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    watch: Watch | None = None,
+    allow_code: bool = False,
+    part: tuple[int, int] | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    gpus: float = 0,
 ) -> SuiteState:
     """Run the missing runs, choose grid points on validation rows, and write the tables.
+
+    Several processes, on several machines too, may run one suite in one folder: each makes runs that nobody
+    else has, and waits at the end for those of others.
 
     Args:
         suite: Suite to run.
         out: Folder for the runs, which are in ``out/<name of the suite>``.
-        jobs: Number of runs at the same time, each in a process with its share of the threads; 1 runs in this
-            process.
+        jobs: Number of runs at the same time, each in a process with its GPU and its share of the cores; 1
+            runs in this process.
         watch: Function that is called with the progress.
         allow_code: Whether to run code that the recipes name; see :func:`shortlist.train`.
+        part: Make only the i-th of n parts, as (i, n), which need nothing of each other.
+        engine: ``local``, or ``ray`` for tasks of Ray.
+        address: Of a running cluster of Ray; without it, Ray is started on this machine.
+        gpus: GPUs of each task of Ray.
 
     Returns:
         The state afterwards; ``failed`` names the runs that failed.
     """
     check_count("jobs", jobs)
+    check_choice("engine", engine, ("local", "ray"))
     folder = Path(out).absolute() / suite.name
-    state = SuiteState(suite, folder)
+    state = SuiteState(suite, folder, part=part)
     _check_code(state, allow_code)
-    with _locked(folder):
+    with _joined(folder):
         tracker = _Tracker(state, jobs, watch)  # refuses runs of other recipes, before anything is written
         content = suite.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        write_text(folder / "suite.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        write_text(folder / "suite.yaml", text)
         note_seen_from(folder)
-        with _executor(jobs, tracker.tell) as executor:
-            _work(state, executor, jobs, tracker, allow_code)
-        write_tables(state)
+        crew = ray_crew(jobs, address, gpus) if engine == "ray" else local_crew(jobs, tracker.tell)
+        with crew as workers:
+            _Work(state, workers, jobs, tracker, allow_code).do()
+        _write_tables(state, text)
     return state
+
+
+def _write_tables(state: SuiteState, text: str) -> None:
+    """Write the tables, one process at a time: who comes last has seen all runs.
+
+    If the suite was changed meanwhile, they are left to the process that runs it as it is now.
+    """
+    watch, path = LeaseWatch(), state.folder / "tables.lock"
+    while True:
+        gone = watch.gone(path)
+        with holding(path, gone or ()) if gone is not None else nullcontext() as lease:
+            if lease is not None:
+                if read_text(state.folder / "suite.yaml") == text:
+                    whole = SuiteState(state.suite, state.folder)  # of all parts
+                    whole.failed |= state.failed
+                    write_tables(whole)
+                return
+        time.sleep(0.2)
 
 
 def _check_code(state: SuiteState, allow_code: bool) -> None:
@@ -83,10 +126,11 @@ def _check_code(state: SuiteState, allow_code: bool) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _joined(folder: Path) -> Iterator[None]:
+    """Work in a folder together with others; an earlier version wants it for itself."""
     folder.mkdir(parents=True, exist_ok=True)
-    in_use = SuiteError(f"{folder} is in use: another process is running this suite")
-    with lock_folder(folder, in_use):
+    in_use = SuiteError(f"{folder} is in use: a process of an earlier version is running this suite")
+    with lock_folder(folder, in_use, shared=True):
         sweep_below(folder)  # runs that are finished are not locked again, and none would sweep them
         yield
 
@@ -99,8 +143,8 @@ class _Tracker:
         total, done = state.count()
         self.runs, self.done = sum(total.values()), sum(done.values())
         small = Task("", "", {}, posterior=True).weight
-        self.work = total["trained"] + small * total["of scores"]
-        self.before = self.now = done["trained"] + small * done["of scores"]
+        self.work = total["trained"] + small * total["of others"]
+        self.before = self.now = done["trained"] + small * done["of others"]
         self.running: dict[str, float] = {}
         self.ended: set[str] = set()
         self._guard = threading.Lock()
@@ -110,13 +154,26 @@ class _Tracker:
         """Note the share of its work that a run has done."""
         name, share = message
         with self._guard:
-            if name in self.running:
+            if name in self.running and share > self.running[name]:
                 self.running[name] = share
                 self._send(None)
 
     def begin(self, task: Task) -> None:
+        """Note that a run is made."""
         with self._guard:
             self.running[task.name] = 0.0
+
+    def stop(self, task: Task) -> None:
+        """Note that a run is no longer made here, and is not finished."""
+        with self._guard:
+            self.running.pop(task.name, None)
+
+    def see(self, tasks: Iterable[Task]) -> None:
+        """Read what processes write to their leases of their progress."""
+        for task in tasks:
+            for lock in task.locks[:1]:
+                with suppress(OSError, ValueError):
+                    self.tell((task.name, (read_lease(lock) or {}).get("share", 0.0)))
 
     def end(self, task: Task, outcome: Outcome) -> None:
         with self._guard:
@@ -137,74 +194,77 @@ class _Tracker:
         self.watch(SuiteProgress(self.done, self.runs, min(1.0, share), left, dict(self.running), event))
 
 
-class _InThisProcess(Executor):
-    """An executor that runs each task immediately, in this process."""
+class _Work:
+    """The work on a suite: tasks that run here, and those that other processes have."""
 
-    def submit(self, fn: Callable, /, *args, **kwargs) -> Future:
-        future: Future = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future
+    def __init__(self, state: SuiteState, crew: Crew, jobs: int, tracker: _Tracker, allow_code: bool) -> None:
+        self.state, self.crew, self.jobs, self.tracker = state, crew, jobs, tracker
+        self.allow_code = allow_code
+        self.running: dict[Future[Outcome], Task] = {}
+        self.leases, self.lost = LeaseWatch(), Counter[str]()
+        self.failures = {path: file_identity(path) for path in state.failure_files()}
 
+    def do(self) -> None:
+        """Keep the crew at work until nothing is left to do; new tasks are looked for after each run."""
+        while True:
+            waits = self._begin()
+            if not self.running and not waits:
+                return
+            if self.running:
+                done = wait(self.running, timeout=_LOOK, return_when=FIRST_COMPLETED).done
+                for future in done:
+                    self._end(self.running.pop(future), future)
+            else:
+                time.sleep(_LOOK)
+            self.tracker.see(self.running.values())
 
-@contextmanager
-def _executor(jobs: int, tell: Callable[[tuple[str, float]], None]) -> Iterator[Executor]:
-    # no more than were asked for (OMP_NUM_THREADS): where others use the cores too, threads that wait for
-    # each other take ten times the processor's time of one
-    threads = max(1, min(torch.get_num_threads(), _cores() // jobs))
-    if jobs == 1:
-        start_worker(tell, threads)
-        yield _InThisProcess()
-        return
-    context = multiprocessing.get_context("spawn")  # a forked torch may hang
-    queue = context.Queue()
-    reader = threading.Thread(target=lambda: [tell(message) for message in iter(queue.get, None)])
-    reader.start()
-    executor = ProcessPoolExecutor(jobs, context, start_worker, (_Putter(queue), threads))
-    try:
-        yield executor
-    finally:
-        executor.shutdown(cancel_futures=True)
-        queue.put(None)
-        reader.join()
+    def _begin(self) -> bool:
+        """Begin with tasks that nobody has; return whether any waits for another process."""
+        self._note_failures_of_others()
+        under_way = {task.name for task in self.running.values()}
+        locked = {lock for task in self.running.values() for lock in task.locks}
+        ready = [task for task in self.state.ready() if task.name not in under_way]
+        # small ones first: others may wait for them
+        ready.sort(key=lambda task: (not task.made, task.weight))
+        waits = False
+        for task in ready:
+            if len(self.running) >= self.jobs:
+                break
+            gone = [self.leases.gone(Path(lock)) for lock in task.locks]
+            if None in gone:
+                waits = True
+            elif locked.isdisjoint(task.locks):
+                stale = tuple(token for tokens in gone if tokens is not None for token in tokens)
+                self.tracker.begin(task)
+                future = self.crew.submit(replace(task, allow_code=self.allow_code, stale=stale))
+                self.running[future] = task
+                locked |= {*task.locks}
+        return waits
 
-
-class _Putter:
-    """A function that sends its arguments to the process that reads the queue."""
-
-    def __init__(self, queue: multiprocessing.Queue) -> None:
-        self.queue = queue
-
-    def __call__(self, message: tuple[str, float]) -> None:
-        self.queue.put(message)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _work(state: SuiteState, executor: Executor, jobs: int, tracker: _Tracker, allow_code: bool) -> None:
-    """Keep all processes at work until nothing is left to do; new tasks are looked for after each run."""
-    running: dict[Future, Task] = {}
-    while True:
-        under_way = {task.name for task in running.values()}
-        ready = [task for task in state.ready() if task.name not in under_way]
-        ready.sort(
-            key=lambda task: (not task.made, task.weight)
-        )  # small ones first: others may wait for them
-        for task in ready[: jobs - len(running)]:
-            tracker.begin(task)
-            running[executor.submit(do_task, replace(task, allow_code=allow_code))] = task
-        if not running:
+    def _end(self, task: Task, future: "Future[Outcome]") -> None:
+        error = future.exception()
+        if error is None:
+            outcome = future.result()
+        elif isinstance(error, KeyboardInterrupt):
+            raise error
+        else:  # the process was lost
+            self.lost[task.name] += 1
+            if self.lost[task.name] < _ATTEMPTS:
+                self.tracker.stop(task)
+                return  # it is ready again, and goes on from its last epoch
+            why = f"the process that made it was lost {_ATTEMPTS} times (out of memory?): {one_line(error)}"
+            outcome = Outcome(task.name, 0.0, f"{why}; the same command goes on from here")
+        if outcome.busy:
+            self.tracker.stop(task)
             return
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            task = running.pop(future)
-            try:
-                outcome = future.result()
-            except BrokenExecutor as error:
-                raise SuiteError(
-                    f"a process ended in the middle of {task.name} (out of memory?): the same command goes "
-                    f"on from here, with fewer --jobs it takes less memory"
-                ) from error
-            if outcome.failure is not None:
-                state.failed.add(task.name)
-            tracker.end(task, outcome)
+        if outcome.failure is not None:
+            self.state.failed.add(task.name)
+            self.failures[Path(f"{task.folder}.failure.txt")] = None
+        self.tracker.end(task, outcome)
+
+    def _note_failures_of_others(self) -> None:
+        """Leave alone what has failed elsewhere since the beginning: it is not tried twice at a time."""
+        for path in self.state.failure_files():
+            identity = file_identity(path)
+            if path not in self.failures or self.failures[path] not in (None, identity):
+                self.state.failed.add(str(path.relative_to(self.state.folder)).removesuffix(".failure.txt"))

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from statistics import fmean
+from typing import Any
 
 from shortlist._store.files import write_text
 from shortlist._store.json import read_json, strict_json
@@ -17,7 +19,7 @@ from shortlist.recipes import (
     with_absolute_places,
     without_default_predictors,
 )
-from shortlist.runs import Run, why
+from shortlist.runs import Run, RunError, first_stage_files, why
 from shortlist.suites.plan import (
     Cell,
     Point,
@@ -27,6 +29,7 @@ from shortlist.suites.plan import (
     run_name,
     source_cell,
 )
+from shortlist.suites.sharing import Sharing, check_part, split_cells
 from shortlist.suites.suite import Suite, SuiteError
 
 _SEEN_FROM = "seen_from.json"
@@ -48,11 +51,23 @@ class SuiteState:
         suite: The suite.
         folder: Folder of its runs.
         seen_from: Folder that relative places of its data are relative to; the current one by default.
+        part: Make only the i-th of n parts, as (i, n); all by default.
     """
 
-    def __init__(self, suite: Suite, folder: Path, *, seen_from: str | Path = ".") -> None:
+    def __init__(
+        self,
+        suite: Suite,
+        folder: Path,
+        *,
+        seen_from: str | Path = ".",
+        part: tuple[int, int] | None = None,
+    ) -> None:
+        check_part(part)
         self.suite, self.folder, self.seen_from = suite, folder, seen_from
         self.cells = plan_suite(suite)
+        self.sharing = Sharing(suite, self.cells)
+        self._part = None if part is None else part[0]
+        self._parts = {} if part is None else split_cells(suite, self.cells, self.sharing, part[1])
         self.failed: set[str] = set()
         self.unreadable: dict[str, str] = {}  # why a run that is there cannot be used, by its name
         self.undecided: dict[str, str] = {}  # why no grid point can be chosen, by the method's folder
@@ -170,11 +185,17 @@ class SuiteState:
         choice = self.choice(cell)
         if choice is not None:
             wanted |= {(choice.point, seed): True for seed in self.suite.seeds}
-        return wanted
+        return {
+            (point, seed): tested for (point, seed), tested in wanted.items() if self._is_mine(cell, seed)
+        }
+
+    def _is_mine(self, cell: Cell, seed: int) -> bool:
+        """Return whether the runs of a method and a seed belong to the part that is made here."""
+        return self._part in (None, self._parts.get(((*cell.place, cell.name), seed)))
 
     def ready(self) -> list[Task]:
         """Return the missing runs that can be made now, and existing runs whose test results are missing."""
-        tasks = []
+        tasks, trainings = [], {}
         for cell in self.cells:
             source = self.source(cell)
             if cell.method.source is not None and source is None:
@@ -188,13 +209,44 @@ class SuiteState:
                     taken = run_name(*source, seed)
                     if not self.is_finished(*source, taken):
                         continue
-                recipe = self.recipe(cell, point, seed).model_dump(mode="json")
+                recipe = self.recipe(cell, point, seed)
                 folder = None if taken is None else str(self.folder / taken)
                 made = tested and self.is_finished(cell, point, name)
-                path = str(self.folder / name)
-                task = Task(name, path, recipe, folder, cell.method.posterior, tested, made)
-                tasks.append(replace(task, tuned=self._is_tuned(cell)))
-        return tasks
+                path, content = str(self.folder / name), recipe.model_dump(mode="json")
+                task = Task(name, path, content, folder, cell.method.posterior, tested, made)
+                task = replace(task, tuned=self._is_tuned(cell), locks=(f"{path}.lock",))
+                if made or not cell.method.trains:
+                    tasks.append(task)
+                elif (first_stage := self._first_stage(cell, point, seed, recipe)) is not None:
+                    tasks.append(replace(task, first_stage=first_stage))
+                else:
+                    task = self._training(task, cell, point, seed, recipe)
+                    trainings.setdefault((self.sharing.key(cell, point), seed), []).append(task)
+        # of runs that share a training one is made, the others follow
+        begun = (
+            next((t for t in group if Path(t.folder).exists()), group[0]) for group in trainings.values()
+        )
+        return [*tasks, *begun]
+
+    def _first_stage(self, cell: Cell, point: Point, seed: int, recipe: Recipe) -> str | None:
+        """Return the folder of a finished run with the same training, if it has kept the epoch."""
+        for other, there in self.sharing.alike(cell, point):
+            name = run_name(other, there, seed)
+            if (other is cell and there is point) or not self.is_finished(other, there, name):
+                continue
+            with suppress(RunError, OSError):  # of an earlier suite, which asked for less, or damaged
+                first_stage_files(
+                    Run.open(self.folder / name), with_absolute_places(recipe, seen_from=self.seen_from)
+                )
+                return str(self.folder / name)
+        return None
+
+    def _training(self, task: Task, cell: Cell, point: Point, seed: int, recipe: Recipe) -> Task:
+        """Return a task whose training keeps what others need of it, under the lease of all of them."""
+        content = self.sharing.keeping(cell, point, recipe).model_dump(mode="json")
+        first = run_name(*self.sharing.alike(cell, point)[0], seed)
+        locks = dict.fromkeys((*task.locks, f"{self.folder / first}.lock"))
+        return replace(task, recipe=content, locks=tuple(locks))
 
     def _is_tuned(self, cell: Cell) -> bool:
         """Return whether the validation rows choose among grid points of a cell, or of the one it reuses."""
@@ -203,24 +255,49 @@ class SuiteState:
 
     def note_failures(self) -> None:
         """Note the runs that failed when they were last tried, for ``shortlist suite status``."""
-        for cell in self.cells:
-            for point in cell.points:
-                for seed in {*self.suite.seeds, *self.tuning_seeds(cell)}:
-                    name = run_name(cell, point, seed)
-                    if (self.folder / f"{name}.failure.txt").is_file():
-                        self.failed.add(name)
+        for path in self.failure_files():
+            self.failed.add(str(path.relative_to(self.folder)).removesuffix(".failure.txt"))
+
+    def failure_files(self) -> list[Path]:
+        """Return the files that tell why runs failed."""
+        names = [
+            run_name(cell, point, seed)
+            for cell in self.cells
+            for point in cell.points
+            for seed in {*self.suite.seeds, *self.tuning_seeds(cell)}
+        ]
+        return [path for name in names if (path := self.folder / f"{name}.failure.txt").is_file()]
 
     def count(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Count by kind ("trained", "of scores") all runs, and the finished ones."""
-        total, done = {"trained": 0, "of scores": 0}, {"trained": 0, "of scores": 0}
+        """Count by kind ("trained", "of others") all runs, and the finished ones.
+
+        Runs that share a training are one that is trained, and others that are made of it. While a grid
+        point is not chosen yet, the first one stands for it.
+        """
+        total, done = ({"trained": 0, "of others": 0} for _ in range(2))
+        seen: tuple[set[Any], set[Any]] = (set(), set())
         for cell in self.cells:
-            kind = "trained" if cell.method.trains else "of scores"
-            seeds = self.tuning_seeds(cell)
-            total[kind] += len(cell.points) * len(seeds) + len(set(self.suite.seeds) - set(seeds))
             has_source = cell.method.source is None or self.source(cell) is not None
-            for (point, seed), tested in (self.wanted(cell) if has_source else {}).items():
-                done[kind] += self.is_finished(cell, point, run_name(cell, point, seed), tested=tested)
+            wanted = self.wanted(cell) if has_source else {}
+            for point, seed in self.all_runs(cell):
+                finished = (point, seed) in wanted and self.is_finished(
+                    cell, point, run_name(cell, point, seed), tested=wanted[point, seed]
+                )
+                training = (self.sharing.key(cell, point), seed) if cell.method.trains else None
+                for counts, trainings, counted in ((total, seen[0], True), (done, seen[1], finished)):
+                    if counted:
+                        is_first = training is not None and training not in trainings
+                        counts["trained" if is_first else "of others"] += 1
+                        trainings.add(training)
         return total, done
+
+    def all_runs(self, cell: Cell) -> dict[tuple[Point, int], None]:
+        """Return all runs of a cell that will be needed, as far as that is known."""
+        seeds, choice = self.tuning_seeds(cell), self.choice(cell)
+        chosen = cell.points[0] if choice is None else choice.point
+        runs = {(point, seed): None for point in cell.points for seed in seeds}
+        runs |= {(chosen, seed): None for seed in self.suite.seeds if seed not in seeds}
+        return {(point, seed): None for point, seed in runs if self._is_mine(cell, seed)}
 
 
 def _is_other(path: Path, cell: Cell, taken: str | None, recipe: Recipe, planned: Recipe) -> bool:

@@ -2,15 +2,15 @@
 
 import os
 import shutil
+import signal
 import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import wait
-from multiprocessing.process import parent_process
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import nn
 
 from shortlist._messages import one_line
 from shortlist._store.files import link_file, replacing_folder, write_text
+from shortlist._store.lease import Lease, LeaseLostError, holding
 from shortlist.metrics import Results, evaluate
 from shortlist.recipes import Recipe, build_data, check_code, code_in_recipe, make_recipe, own_metrics
 from shortlist.runs import (
@@ -41,42 +42,60 @@ Tell = Callable[[tuple[str, float]], Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a task; ``failure`` is one line, with the traceback in a file beside the run."""
+    """The outcome of a task; ``failure`` is one line, with the traceback in a file beside the run.
+
+    ``busy`` says that another process has the run, and nothing was done.
+    """
 
     name: str
     seconds: float
     failure: str | None = None
     warnings: tuple[str, ...] = ()
+    busy: bool = False
 
 
-_TELL: list[Tell] = []
+def start_worker(threads: int, gpu: str | None, end: Connection) -> None:
+    """Prepare a process that makes runs: its share of the cores, its GPU, and its end.
+
+    It ends when the other end of a pipe is closed, also by a kill: a suite that has ended must not leave
+    processes behind that hold its runs.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started it, which closes
+    use_share(threads, gpu)
+    threading.Thread(target=_end_with, args=(end,), daemon=True).start()
 
 
-def start_worker(tell: Tell, threads: int) -> None:
-    """Prepare a process: give it its share of threads, and end it with the process that started it."""
+def use_share(threads: int, gpu: str | None) -> None:
+    """Use so many threads, also in processes that this one starts, and one GPU if there are any."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     torch.set_num_threads(threads)
-    _TELL[:] = [tell]
-    parent = parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
 
 
-def _end_with(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)  # a killed suite must not leave processes behind that hold its runs
+def _end_with(end: Connection) -> None:
+    wait([end])
+    os._exit(1)
 
 
 def do_task(task: Task, tell: Tell | None = None) -> Outcome:
-    """Make a run; a failure is written down and returned, so that the other runs continue."""
-    start, folder = time.monotonic(), Path(task.folder)
-    tell = tell or (_TELL[0] if _TELL else None)
-    failure = folder.with_name(f"{folder.name}.failure.txt")
-    with warnings.catch_warnings(record=True) as caught:
+    """Make a run under its leases; a failure is written down and returned, so that the others continue."""
+    start, failure = time.monotonic(), Path(f"{task.folder}.failure.txt")
+    about = {"run": task.name, "gpu": os.environ.get("CUDA_VISIBLE_DEVICES"), "share": 0.0}
+    with warnings.catch_warnings(record=True) as caught, ExitStack() as stack:
         warnings.simplefilter("always")
         try:
-            _make(task, folder, tell)
+            leases = []
+            for path in task.locks:
+                leases.append(stack.enter_context(holding(path, task.stale, **about)))
+                if leases[-1] is None:
+                    return Outcome(task.name, time.monotonic() - start, busy=True)
+            _make(task, Path(task.folder), tell, leases)
+        except LeaseLostError:
+            return Outcome(task.name, time.monotonic() - start, busy=True)
         except Exception as error:
-            write_text(failure, traceback.format_exc())
+            with suppress(OSError):  # the disk may be full
+                write_text(failure, traceback.format_exc())
             return Outcome(task.name, time.monotonic() - start, f"{one_line(error)} ({failure})")
     failure.unlink(missing_ok=True)
     for_users = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
@@ -84,29 +103,47 @@ def do_task(task: Task, tell: Tell | None = None) -> Outcome:
     return Outcome(task.name, time.monotonic() - start, warnings=messages)
 
 
-def _make(task: Task, folder: Path, tell: Tell | None) -> None:
-    recipe = make_recipe(task.recipe)
+def _make(task: Task, folder: Path, tell: Tell | None, leases: Sequence[Lease | None]) -> None:
+    recipe, start = make_recipe(task.recipe), time.monotonic()
     if task.made:
         final_results(folder, tuned=task.tuned)
         return
     if task.source is not None or task.posterior:
         _make_of_scores(task, folder, recipe)
         return
-    last = [0.0]
+    last = [0.0, 0.0]
 
     def note(what: str, done: int, total: int, *_: object) -> None:
-        now = time.monotonic()
+        now, share = time.monotonic(), done / max(1, total) if what == "training" else last[1]
+        for lease in leases:
+            if lease is not None:
+                lease.check(share=round(share, 4))
         if tell is not None and what == "training" and now - last[0] > 0.3:
             last[0] = now
-            tell((task.name, done / max(1, total)))
+            tell((task.name, share))
+        last[1] = share
 
     _clear_stillborn(folder)
     # no test results until it is known to be chosen
     what: dict[str, Any] = {"progress": note, "test": False, "allow_code": task.allow_code}
-    run = resume(folder, **what) if folder.exists() else train(recipe, folder, **what)
+    if folder.exists():
+        run = resume(folder, **what)
+    else:
+        run = train(recipe, folder, first_stage=task.first_stage, **what)
+    _note_seconds(run.path, time.monotonic() - start)
     validation_results(run.path)
     if task.test:
         final_results(run.path, tuned=task.tuned)
+
+
+def _note_seconds(path: Path, seconds: float) -> None:
+    """Note once what a run has cost, with the epochs before a stop."""
+    folder = RunFolder(path)
+    with folder.locked():
+        info = folder.info
+        if "seconds" not in info:
+            before = [] if "first_stage_from" in info else info.get("epoch_seconds", [])
+            folder.set_state(folder.state, seconds=round(max(seconds, sum(before)), 1))
 
 
 def _clear_stillborn(folder: Path) -> None:
@@ -125,23 +162,37 @@ def _make_of_scores(task: Task, folder: Path, recipe: Recipe) -> None:
         raise SuiteError(
             f"{folder} holds a network, which would be lost: remove that folder, or keep it elsewhere"
         )
+    start = time.monotonic()
+    taken = "posterior" if task.source is None else os.path.relpath(task.source, folder)
+    if _was_made(folder, recipe, taken):  # by another process meanwhile
+        if task.test:
+            final_results(folder, tuned=task.tuned)
+        return
     shutil.rmtree(folder, ignore_errors=True)  # made of the scores of what was chosen before
     with replacing_folder(folder) as new:
         new.rmdir()
         run = RunFolder.create(new, recipe)
         if task.source is not None:
-            taken, source = os.path.relpath(task.source, folder), Run.open(task.source)
+            source = Run.open(task.source)
             _link(source, run.path)
             run.set_state("started", input_shape=source.info.get("input_shape"))
         else:
-            taken = "posterior"
             _save_posterior(run, recipe)
         recipe = run.complete_recipe(recipe, len(run.read().class_table))
         calibrate_run(run.read(), recipe, network=_network_for_folds(task, run.read(), recipe))
         validation_results(new)
         if task.test:
             final_results(new, tuned=task.tuned)
-        run.set_state("finished", scores_from=taken)
+        run.set_state("finished", scores_from=taken, seconds=round(time.monotonic() - start, 1))
+
+
+def _was_made(folder: Path, recipe: Recipe, taken: str) -> bool:
+    """Return whether a run is there that was made of the same scores by the same recipe."""
+    with suppress(ValueError, OSError):  # not there, or not whole
+        run = Run.open(folder)
+        run.results_of("val")
+        return run.info.get("scores_from") == taken and run.state == "finished" and run.has_recipe(recipe)
+    return False
 
 
 def _network_for_folds(task: Task, run: Run, recipe: Recipe) -> nn.Module | None:
