@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from benchmarks.training import LOSSES, PLAIN, keep_freed_memory, make, step_seconds
 from shortlist._checks import check_count
 from shortlist.papers.figures._frame import Figure, Numbers, Progress, with_progress
 from shortlist.papers.figures._lines import add_legend, figure_with_legend, style_of
@@ -23,6 +22,17 @@ if TYPE_CHECKING:
 
 _DRAWN = ("noised_topk", "imbalanced_noised_topk")
 EPOCH_STEPS = 47  # of the demonstration: 6,000 images in batches of 128
+
+
+def _timing() -> Any:
+    """Import the benchmark, which is in the repository and not in the package."""
+    try:
+        from benchmarks import training
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            "epoch_time is measured by benchmarks/training.py: run the command in a clone of the repository"
+        ) from error
+    return training
 
 
 def measure(
@@ -50,9 +60,10 @@ def measure(
         on the machine, unlike the other figures' numbers.
     """
     ks = check_integers("k", k, below=150)
-    names = [name for name in check_names("losses", losses, list(LOSSES)) if name != PLAIN]
+    timing = _timing()
+    names = [name for name in check_names("losses", losses, list(timing.LOSSES)) if name != timing.PLAIN]
     check_count("epochs", epochs, low=2)  # the first does not count
-    keep_freed_memory()
+    timing.keep_freed_memory()
     wanted = [
         (network, name, draws, each_k)
         for network in check_texts("networks", networks)
@@ -63,7 +74,7 @@ def measure(
     cases = []
     for network, name, draws, guesses in with_progress(wanted, "trainings", progress):
         settings = [f"model={network}", *([] if draws is None else [f"loss.num_samples={draws}"])]
-        plain, with_loss = step_seconds(make(name, epochs, k=guesses, settings=settings))
+        plain, with_loss = timing.step_seconds(timing.make(name, epochs, k=guesses, settings=settings))
         about = {"network": network, "loss": name, "num_draws": draws, "k": guesses}
         cases.append(about | _describe(plain, with_loss))
     about = {"k": ks, "epochs": epochs, "steps_per_epoch": EPOCH_STEPS, "threads": torch.get_num_threads()}
