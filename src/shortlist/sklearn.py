@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Literal, TypeGuard
 
 import numpy as np
@@ -211,7 +212,9 @@ class SetClassifier(ClassifierMixin, TransformerMixin, MetaEstimatorMixin, BaseE
 
     def __sklearn_tags__(self) -> Any:
         tags, of_estimator = super().__sklearn_tags__(), get_tags(self._estimator())
-        tags.input_tags, tags.classifier_tags = of_estimator.input_tags, of_estimator.classifier_tags
+        tags.input_tags = of_estimator.input_tags
+        if of_estimator.classifier_tags is not None:  # whatever it takes, here a row has one label
+            tags.classifier_tags = replace(of_estimator.classifier_tags, multi_label=False)
         tags.transformer_tags.preserves_dtype = []
         return tags
 
@@ -247,7 +250,8 @@ class SetClassifier(ClassifierMixin, TransformerMixin, MetaEstimatorMixin, BaseE
             return KFold(int(self.cv), shuffle=True, random_state=self.random_state)
         if self.cv is None or isinstance(self.cv, bool | str):
             raise ValueError(
-                f"cv must be a share of rows such as 0.2, a number of folds or a splitter, got {self.cv!r}"
+                f"cv must be a share of rows such as 0.2, a number of folds or a splitter, got {self.cv!r}: "
+                "wrap a trained estimator in sklearn.frozen.FrozenEstimator"
             )
         return check_cv(self.cv)
 

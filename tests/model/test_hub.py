@@ -177,6 +177,7 @@ def test_what_is_no_model_is_refused_by_name(hub):
         ("hf:ada/other", "holds no model of shortlist"),
         ("hf:ada/nothing", "cannot be fetched"),
         ("hf:trees", "user/name"),
+        ("ada/trees", "a model of the hub is hf:ada/trees"),
         ("hf:../../etc/passwd", "user/name"),
     ):
         with pytest.raises(ValueError, match=message):

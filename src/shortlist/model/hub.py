@@ -13,7 +13,7 @@ from shortlist.model.card import PAGE
 from shortlist.model.files import ModelError, model_folder, read_manifest
 
 M = TypeVar("M", bound="OnHub")
-_PREFIX = "hf:"
+_PREFIX, _REPO = "hf:", r"[\w\-.]+/[\w\-.]+"
 # of a stranger's repository nothing else is fetched: no code, no pickles
 _FILES = (
     "model.json",
@@ -105,7 +105,7 @@ class OnHub(ABC):
 
 def check_repo(repo_id: str) -> None:
     """Require the name of a repository."""
-    if not re.fullmatch(r"[\w\-.]+/[\w\-.]+", repo_id):
+    if not re.fullmatch(_REPO, repo_id):
         raise ValueError(f"repo_id must be of the form user/name, got {repo_id!r}")
 
 
@@ -139,6 +139,8 @@ def local_copy(source: str | Path, *, revision: str | None = None, token: str | 
     if not str(source).startswith(_PREFIX):
         if revision is not None:
             raise ValueError(f"revision goes with a repository such as hf:user/name, got {str(source)!r}")
+        if not Path(source).exists() and re.fullmatch(_REPO, str(source)):
+            raise ModelError(f"{source} is no folder: a model of the hub is hf:{source}")
         return Path(source)
     repo_id = str(source)[len(_PREFIX) :]
     check_repo(repo_id)
