@@ -37,7 +37,7 @@ WITHOUT = {  # they read files of runs, data or answers, and never make the netw
     *("demo", "init", "train", "suite run", "suite status", "compare", "report", "doctor", "releases"),
     *("papers page", "papers figure", "people add", "people list", "people revoke"),
     *(f"data {name}" for name in ("build", "check", "describe", "grow", "votes")),
-    *(f"feedback {name}" for name in ("stats", "export", "review", "drift", "delete")),
+    *(f"feedback {name}" for name in ("stats", "export", "import", "review", "drift", "delete")),
 }
 
 

@@ -34,7 +34,7 @@ def write_app(
     out: str | Path,
     *,
     model: Model,
-    source: str | Path,
+    source: str | Path | None = None,
     index: str | Path | None = None,
     thumbnails: int = 3,
     places: Sequence[str | Path] = (),
@@ -48,7 +48,7 @@ def write_app(
         bundle: Folder of the exported model, with ``model.onnx`` and ``lists.json``.
         out: Folder of the app, which must not exist.
         model: The model that was exported, with its calibration rows and predictors.
-        source: Folder of the run or model that it comes from, for its name.
+        source: Folder of the run or model that it comes from, for its card; ``None`` if it is not saved.
         index: Folder of an index of known images, some of which the app has; none if ``None``.
         thumbnails: Number of known images of each class; 0 for none.
         places: Files of places that a person can choose; see :meth:`~shortlist.place.Place.from_file`.
@@ -189,7 +189,7 @@ def _write_manifest(folder: Path, name: str) -> None:
         "theme_color": "#14786a",
         "icons": icon_entries(),
     }
-    (folder / "manifest.webmanifest").write_text(strict_json(content, indent=1), encoding="utf-8")
+    (folder / "manifest.json").write_text(strict_json(content, indent=1), encoding="utf-8")
 
 
 def _write_keeper(folder: Path) -> None:

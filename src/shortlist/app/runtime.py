@@ -43,18 +43,25 @@ def copy_runtime(target: Path, folder: Path | None = None) -> None:
             for name in FILES:
                 content = package.extractfile(f"package/dist/{name}")
                 assert content is not None  # by the checksum, it is the known package
-                (target / name).write_bytes(content.read())
+                _target_of(target, name).write_bytes(content.read())
 
 
 def _copy(folder: Path, target: Path) -> None:
-    places = [folder, folder / "dist", folder / "package" / "dist"]
+    """Copy the files of a package, or of another app, where modules have other names."""
+    places = [folder, folder / "dist", folder / "package" / "dist", folder / "runtime"]
     place = next((place for place in places if (place / FILES[-1]).is_file()), folder)
     for name in FILES:
-        if not (place / name).is_file():
+        kept = next((file for file in (place / name, _target_of(place, name)) if file.is_file()), None)
+        if kept is None:
             raise ValueError(
                 f"--runtime must be a folder with {', '.join(FILES)}, got {folder} without {name}"
             )
-        shutil.copyfile(place / name, target / name)
+        shutil.copyfile(kept, _target_of(target, name))
+
+
+def _target_of(folder: Path, name: str) -> Path:
+    """Return where a file goes: many web servers do not know that .mjs is JavaScript, and browsers insist."""
+    return folder / name.replace(".mjs", ".js")
 
 
 def _fetched(place: Path) -> Path:

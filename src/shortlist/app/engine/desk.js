@@ -58,6 +58,11 @@ export class Desk {
       .sort((a, b) => b.kinds - a.kinds);
   }
 
+  /** Make what the first list would wait for. */
+  prepare() {
+    if (this.model.rows && this.model.priors) this.resolve({ coverage: 0.9, at_least: 1 }).chosen.population.pool(0, null);
+  }
+
   /** Answer a request; photos are those of its form. */
   async answer(path, { language = LANGUAGE, photos = [] } = {}) {
     const { pathname, searchParams: options } = new URL(path, "http://app");

@@ -52,11 +52,17 @@ export function logSoftmax(scores) {
 
 /** Probabilities of scores, in the precision of the array that is given; 0 where nothing is possible. */
 export function softmax(scores) {
+  const shares = scores.slice();
   let most = -Infinity, sum = 0;
   for (const score of scores) if (score > most) most = score;
-  if (most === -Infinity) return scores.map(() => 0);
-  for (const score of scores) sum += Math.exp(score - most);
-  return scores.map((score) => Math.exp(score - most) / sum);
+  if (most === -Infinity) return shares.fill(0);
+  for (let index = 0; index < scores.length; index += 1) {
+    const power = Math.exp(scores[index] - most);
+    sum += power;
+    shares[index] = power;
+  }
+  for (let index = 0; index < shares.length; index += 1) shares[index] /= sum;
+  return shares;
 }
 
 /** The numbers of entries, the largest value first; of equal ones, the first. */

@@ -306,8 +306,12 @@ class Gathered {
         if (sum > this.limit) { enough = i + 1; break; }
       }
     } else enough = Math.min(size, this.limit);
-    this.values = Float32Array.from({ length: enough }, (_, i) => values[keys[i] % PLACES]);
-    this.owners = Int32Array.from({ length: enough }, (_, i) => owners[keys[i] % PLACES]);
+    this.values = new Float32Array(enough);
+    this.owners = new Int32Array(enough);
+    for (let i = 0; i < enough; i += 1) {
+      this.values[i] = values[keys[i] % PLACES];
+      this.owners[i] = owners[keys[i] % PLACES];
+    }
     if (enough < size) this.floor = this.values[enough - 1];
     this.parts = [];
     this.count = 0;

@@ -1,6 +1,6 @@
 // The worker of an app: it loads the model, looks at photos, and answers requests as a server would.
 
-import * as ort from "../runtime/ort.wasm.min.mjs";
+import * as ort from "../runtime/ort.wasm.min.js";
 import { Desk, Refusal } from "./desk.js";
 import { Known } from "./known.js";
 
@@ -16,7 +16,7 @@ async function bytes(name) {
 const json = async (name) => JSON.parse(new TextDecoder().decode(await bytes(name)));
 
 ort.env.wasm.numThreads = 1;
-ort.env.wasm.wasmPaths = { mjs: at("runtime/ort-wasm-simd-threaded.mjs"), wasm: at("runtime/ort-wasm-simd-threaded.wasm") };
+ort.env.wasm.wasmPaths = { mjs: at("runtime/ort-wasm-simd-threaded.js"), wasm: at("runtime/ort-wasm-simd-threaded.wasm") };
 
 const ready = start();
 ready.catch(() => {}); // each request says it
@@ -26,8 +26,10 @@ async function start() {
   const [lists, app, words] = await Promise.all(["model/lists.json", "app.json", "words.json"].map(json));
   const rows = lists.rows && (await bytes(`model/${lists.rows.file}`));
   const known = app.known && new Known(await json("known.json"), await bytes("known.bin"));
-  const network = await session;
-  return new Desk({ lists, app, words, rows, known }, (photos) => looked(photos, network, lists));
+  const desk = new Desk({ lists, app, words, rows, known }, async (photos) => looked(photos, await session, lists));
+  desk.prepare(); // while the network is compiled
+  await session;
+  return desk;
 }
 
 /** What the network gives of each photo; one photo, sent twice, tells no more. */
