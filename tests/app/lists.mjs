@@ -12,17 +12,18 @@ const [description, asked, words] = [read("lists.json"), read("asked.json"), rea
 const bytes = description.rows && readFileSync(`${folder}/${description.rows.file}`);
 const model = modelOf(description, bytes && bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength));
 const lists = new Lists(model);
-const answers = asked.map(({ choice, place, classes, scores, limit, language }) => {
+const answers = asked.map(({ choice, place, classes, scores, sets, limit, language }) => {
   const wanted = { ...choice };
   if (place) wanted.place = placeOf(place, model.numClasses);
   if (classes) wanted.place = placeOfClasses(classes, model.numClasses);
   try {
-    const made = scores.map((photos) => lists.list(photos, wanted, { atLeast: limit, limit }));
+    const outputs = (number) => sets && [{ sets: new Map(Object.entries(sets[number])) }];
+    const made = scores.map((photos, number) => lists.list(photos, wanted, { atLeast: limit, limit, outputs: outputs(number) }));
     const said = new Sentences(words[language], language);
     const resolved = lists.choices.resolve({ ...wanted, photos: scores[0].length });
     const margins = scores.map((photos) => {
       const { maker, chosen } = resolved;
-      if (!chosen) return null;
+      if (!chosen || maker.predictor !== null) return null;
       const { fit, size } = chosen.population.values(photos), values = Array.from(maker.coverage === null ? size : fit);
       if (maker.top !== null) return null;
       const limits = maker.coverage === null

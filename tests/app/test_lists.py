@@ -18,11 +18,12 @@ from torch import nn
 
 from shortlist import ClassTable, Model
 from shortlist._row_facts import RowFacts
-from shortlist.model import Choice
+from shortlist.model import Choice, export_lists
 from shortlist.place import Place
 from shortlist.predictors import CalibrationRows
 from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.sentences import LANGUAGES, promise_words, scope_words, speaking, strings, why_not
+from tests.serve.parts import photographed_model
 
 ENGINE = files("shortlist.app").joinpath("engine")
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
@@ -110,17 +111,22 @@ def asked_and_answered(model: Model, folder: Path, seed: int, number: int):
         photos = choice["photos"]
         scores = 2 * torch.randn(8 * photos, classes, generator=random_numbers)
         objects = scores.unflatten(0, (-1, photos)).tolist()
-        of_engine = {name: value for name, value in choice.items() if name != "photos"}
+        plain = {name: value for name, value in choice.items() if name != "photos"}
         language, limit = LANGUAGES[i % len(LANGUAGES)], rng.choice([3, 10, 60])
-        asked.append({"choice": of_engine, "scores": objects, "limit": limit, "language": language} | told)
+        asked.append({"choice": plain, "scores": objects, "limit": limit, "language": language} | told)
         full = Choice(**choice, place=place)
         try:
             lists = model.lists(scores, full, at_least=limit, limit=limit)
             wanted.append((lists, model.resolve(full)[1], language))
         except ValueError as error:
             wanted.append(str(error))
+    return asked, wanted, of_engine(folder, asked, description_of(model, folder))
+
+
+def of_engine(folder: Path, asked: list, description: dict) -> list:
+    """What the engine answers to questions, under node."""
     (folder / "asked.json").write_text(json.dumps(asked))
-    (folder / "lists.json").write_text(json.dumps(description_of(model, folder)))
+    (folder / "lists.json").write_text(json.dumps(description))
     words = {}
     for language in LANGUAGES:
         with speaking(language):
@@ -128,7 +134,7 @@ def asked_and_answered(model: Model, folder: Path, seed: int, number: int):
     (folder / "words.json").write_text(json.dumps(words))
     command = ["node", str(Path(__file__).with_name("lists.mjs")), str(ENGINE), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    return asked, wanted, json.loads(done.stdout)
+    return json.loads(done.stdout)
 
 
 WHOLE = 10**9  # bytes
@@ -190,3 +196,34 @@ def same_list(made, listed, margins) -> bool:
             )
     assert listed["mass"] == pytest.approx(made.mass, abs=1e-4)
     return True
+
+
+@pytest.mark.slow
+def test_named_predictors_make_their_own_lists_or_those_of_their_rows(tmp_path):
+    model = photographed_model()
+    export_lists(model, tmp_path / "bundle", version="0123456789ab")
+    description = json.loads((tmp_path / "bundle" / "lists.json").read_text())
+    (tmp_path / "bundle" / "rows.safetensors").rename(tmp_path / "rows.safetensors")
+    place = Place({"q1": 3, "q2": 1, "b1": 2}, name="garden", title="A garden")
+    match = place.match(model.classes)
+    weights = [[i, weight] for i, weight in enumerate(match.vector.tolist()) if weight]
+    told = {"name": "garden", "shown": "A garden", "matched": 3, "unknown": 0, "weights": weights}
+    asked, wanted = [], []
+    for name in (None, *model.predictors):
+        for photos, here in ((1, None), (2, None), (1, place)):
+            scores = 2 * torch.randn(12 * photos, 6, generator=torch.Generator().manual_seed(7))
+            choice = Choice(predictor=name, photos=photos, place=here)
+            wanted.append((model.lists(scores, choice, at_least=6, limit=6), model.resolve(choice)[1]))
+            sets = [
+                {key: model.sets(row[:1], key)[0].tolist() for key in model.predictors}
+                for row in scores.unflatten(0, (-1, photos))
+            ]
+            question = {"choice": {"predictor": name}, "limit": 6, "language": "en", "sets": sets}
+            question["scores"] = scores.unflatten(0, (-1, photos)).tolist()
+            asked.append(question | ({} if here is None else {"place": told}))
+    answers = of_engine(tmp_path, asked, description)
+    for question, (lists, promise), answer in zip(asked, wanted, answers, strict=True):
+        assert "error" not in answer, (question["choice"], answer)
+        same_promise(promise, answer["promise"], "en")
+        for made, listed, margins in zip(lists, answer["lists"], answer["margins"], strict=True):
+            same_list(made, listed, margins)

@@ -31,10 +31,13 @@ const MAKERS = ["predictor", "top", "average", "coverage"];
 const makersOf = (choice) => MAKERS.filter((name) => choice[name] !== null);
 const keyOf = (choice) => JSON.stringify({ ...choice, place: choice.place && choice.place.key });
 
+/** The size of lists of the best classes, of which so many are possible. */
+const sizeOf = ({ top }, classes) => (classes === null ? top : Math.min(top, classes));
+
 export const NO_PROMISE = {
   about: "nothing", level: null, asked: null, size: null, group: "", place: "", classes: null, rows: null,
   class_rows: null, left_out: 0, has_law: false, rows_also: "", measured: null, void: null,
-  scope: { unknown: 0, photos: 1, calibrated_photos: null, column: "", value: "", joined: false },
+  scope: { unknown: 0, photos: 1, calibrated_photos: null, column: "", value: "", joined: false, macro: false },
   lists_all: null, at_least: 0, at_most: null, share: null, share_rows: null,
 };
 
@@ -171,23 +174,28 @@ export class Choices {
     return {
       unknown: choice.place ? choice.place.unknown : 0, photos: choice.photos,
       calibrated_photos: photos === choice.photos ? null : photos,
-      column, value, joined: JSON.stringify(group) !== JSON.stringify(choice.group),
+      column, value, joined: JSON.stringify(group) !== JSON.stringify(choice.group), macro: choice.macro,
     };
   }
 
   checkSizes(maker, chosen) {
     if (maker.average === null && maker.coverage === null) return;
     const [name] = makersOf(maker);
-    if (!chosen) throw new Error(`${name} must not be given here: no class of the place has calibration rows`);
+    if (!chosen) {
+      const kind = name === "average" ? "an average size" : "a coverage";
+      throw new Error(`place must have a class with calibration rows for lists of ${kind}, got none: choose top`);
+    }
     if (maker.coverage !== null) {
       chosen.population.thresholds(maker.coverage);
       return;
     }
     const low = Math.max(1, maker.at_least), most = chosen.population.maxSize;
     const high = maker.at_most === null ? most : Math.min(most, maker.at_most);
-    if (high < 1) throw new Error("average must not be given: the model has one class");
+    if (high < 1) throw new Error("average must be left out where 1 class is possible: choose top or coverage");
     if (!(maker.average >= low && maker.average <= high)) {
-      throw new Error(`average must be from ${low} to ${Number(high.toPrecision(6))}, got ${maker.average}`);
+      const classes = chosen.population.numClasses;
+      const few = classes <= maker.average ? ` (${classes} classes are possible)` : "";
+      throw new Error(`average must be from ${low} to ${Number(high.toPrecision(6))}, got ${maker.average}${few}`);
     }
   }
 
@@ -196,14 +204,14 @@ export class Choices {
       const asked = maker.place ? "place" : maker.group ? "group" : maker.photos > 1 ? "photos" : null;
       return { ...this.model.predictors.get(maker.predictor).promise, void: asked };
     }
-    if (!chosen) return { ...NO_PROMISE, size: maker.top };
+    if (!chosen) return { ...NO_PROMISE, size: sizeOf(maker, maker.place && maker.place.matched) };
     const { population } = chosen, bounds = { at_least: maker.at_least, at_most: maker.at_most };
     const facts = {
       ...NO_PROMISE, scope: chosen.scope, rows: population.size, void: chosen.void, at_most: maker.at_most,
       share_rows: population.effectiveSize,
     };
     if (maker.place) Object.assign(facts, { place: maker.place.shown, classes: maker.place.matched });
-    if (maker.top !== null) return { ...facts, size: maker.top, share: population.coverageOfTop(maker.top) };
+    if (maker.top !== null) return { ...facts, size: sizeOf(maker, population.numClasses), share: population.coverageOfTop(maker.top) };
     const inside = { atLeast: maker.at_least, atMost: maker.at_most };
     if (maker.average !== null) {
       return { ...facts, ...bounds, about: "size", size: maker.average, share: population.coverageAt(maker.average, inside) };

@@ -143,7 +143,7 @@ export class Desk {
         related_images: this.known && related ? this.known.similar(outputs, index, related) : [],
       })),
       set_size: members.length, set_probability: rounded(Math.min(mass, 1)), choice: choiceForm(choice),
-      promise: promiseForm(promise, said), common_ancestor: this.ancestor(members), next_photo: null,
+      promise: promiseForm(this.promiseAt(promise, choice.place, language), said), common_ancestor: this.ancestor(members), next_photo: null,
       renormalized: Boolean(choice.place), nodes: null,
       novelty: novelty && { novel: novelty.novel, p_value: novelty.pValue, ...(this.app.novelty ? { level: this.app.novelty.level } : {}) },
       images: outputs.length, model: this.named,
@@ -175,16 +175,23 @@ export class Desk {
     const scope = { ...this.scopeOf(options), photos: Number(options.get("photos") ?? 1) };
     if (!this.model.priors || !this.resolve({ ...scope, top: 1 }).chosen) return null;
     const { promise, chosen: { population } } = this.resolve({ ...scope, coverage: 0.9 });
-    const said = this.sentences(language), surest = new Map(); // of coverages with the same lists, the surest is kept
+    const named = this.promiseAt(promise, scope.place, language), said = this.sentences(language);
+    const surest = new Map(); // of coverages with the same lists, the surest is kept
     population.sizesAt(COVERAGES).forEach((size, level) => {
       if (size !== null && size >= 1 && size < population.numClasses) surest.set(size, COVERAGES[level]);
     });
     return {
-      rows: population.size, words: said.ladder(population.size), scope: said.scopeWords(promise),
+      rows: population.size, words: said.ladder(named), scope: said.scopeWords(named),
       coverage: Array.from(surest, ([size, coverage]) => ({ coverage, average_size: size })),
       average: SIZES.filter((size) => size <= population.maxSize).map((average) => ({ average, share: population.coverageAt(average) })),
       top: [1, 2, 3, 5, 10, 20].filter((k) => k <= population.numClasses).map((top) => ({ top, share: population.coverageOfTop(top) })),
     };
+  }
+
+  /** A promise with the title of its place in a language. */
+  promiseAt(promise, place, language) {
+    const named = place && this.places.get(place.name);
+    return named ? { ...promise, place: this.placeForm(named, language).title } : promise;
   }
 
   placeForm({ name, title, titles, matched, unknown, unknown_names }, language) {

@@ -217,7 +217,7 @@ export class Population {
   }
 
   share(isInside) {
-    if (!this.importance) return Math.fround(this.objects.filter((_, i) => isInside(i)).length / this.size);
+    if (!this.importance) return this.objects.filter((_, i) => isInside(i)).length / this.size;
     let inside = 0, total = 0;
     this.target.forEach((index, i) => {
       total += this.rowWeights[index];
@@ -228,7 +228,7 @@ export class Population {
 
   /** How many objects of one weight tell as much about a share as these. */
   get effectiveSize() {
-    if (!this.importance) return Math.fround(Math.fround(this.size * this.size) / this.size);
+    if (!this.importance) return this.size;
     const weights = Float64Array.from(this.target, (index) => this.rowWeights[index]);
     return sumOf(weights) ** 2 / sumOf(weights.map((weight) => weight * weight));
   }

@@ -70,20 +70,23 @@ export class Sentences {
   /** Why a promise is not about a list; null if it is, or if nothing is promised. */
   whyNot = (promise) => (promise.void === null || promise.level === null ? null : this.words.void[promise.void]);
 
-  ladder = (rows) => this.say(this.words.ladder, { rows: this.count(rows) });
+  /** What may be promised at a step of a control, for what a promise is about. */
+  ladder = (promise) => this.say(this.words.ladder, { rows: this.photos(promise.rows || 0, isOfObjects(promise)) });
 
   /** Which objects a promise is about, and which not; nothing if it is about all photos. */
   scopeWords(promise) {
-    const place = this.words.scope[promise.classes === 1 ? "place_one" : "place"];
-    const said = promise.classes === null ? [] : [this.say(place, this.about(promise))];
-    return [...said, ...this.scope({ ...promise, classes: null }, true)].join(" ");
+    const words = this.words.scope, said = [], objects = this.objects(promise);
+    if (promise.classes !== null) said.push(this.say(words[promise.classes === 1 ? "place_one" : "place"], this.about(promise)));
+    if (objects) said.push(this.say(words.about_objects, { objects }));
+    return [...said, ...this.joined(promise)].join(" ");
   }
 
   about(promise) {
-    const levels = this.all.page.levels;
+    const levels = this.all.page.levels, place = promise.place || this.words.place;
     return {
+      place, of_place: promise.classes === null ? "" : this.say(this.words.of_place, { place }),
       group: (Object.hasOwn(levels, promise.group) ? levels[promise.group] : promise.group) || this.words.group,
-      place: promise.place || this.words.place, classes: this.count(promise.classes || 0),
+      classes: this.count(promise.classes || 0),
       objects: this.objects(promise) || this.words.all_objects,
     };
   }
@@ -110,27 +113,34 @@ export class Sentences {
     return [...(promise.size === null ? [] : [this.say(words.fixed_size, { size: this.classes(promise.size) })]), words.nothing];
   }
 
-  scope(promise, whole = false) {
-    const words = this.words.scope, { scope } = promise, said = [];
-    const joined = scope.joined ? [this.say(words.joined, { column: this.fact(scope.column), value: this.fact(scope.value) })] : [];
-    if (promise.level === null) return joined;
-    const counts = { classes: promise.about === "place" ? 0 : promise.classes, unknown: scope.unknown };
+  /** That all photos count together, if too few are like those that the promise was asked for. */
+  joined({ scope }) {
+    if (!scope.joined) return [];
+    return [this.say(this.words.scope.joined, { column: this.fact(scope.column), value: this.fact(scope.value) })];
+  }
+
+  scope(promise) {
+    const words = this.words.scope, said = [];
+    if (promise.level === null) return this.joined(promise);
+    const counts = { classes: promise.about === "place" ? 0 : promise.classes, unknown: promise.scope.unknown };
     for (const [name, count] of Object.entries(counts)) {
       if (count) said.push(this.say(words[count === 1 ? `${name}_one` : name], { ...this.about(promise), count: this.count(count) }));
     }
     const objects = this.objects(promise);
-    if (objects && (whole || !["rows", "node"].includes(promise.about))) said.push(this.say(words.objects, { objects }));
-    return [...said, ...joined];
+    if (objects && !["rows", "node"].includes(promise.about)) said.push(this.say(words.objects, { objects }));
+    return [...said, ...this.joined(promise)];
   }
 
   bounds(promise) {
-    const said = promise.at_most !== null && promise.void !== "at most"
+    const isFew = promise.classes !== null && promise.classes <= (promise.at_most || 0);
+    const said = promise.at_most !== null && !isFew && promise.void !== "at most"
       ? [this.say(this.words.at_most, { most: this.classes(promise.at_most) })] : [];
     if (promise.share === null) return said;
     const rows = promise.rows || 0, [low, high] = shareRange(promise) || [0, 1];
     const values = { ...this.about(promise), rows: this.counted(promise, rows), share: this.share(promise.share, rows) };
     Object.assign(values, { low: this.end(low, rows, false), high: this.end(high, rows, true) });
-    return [...said, this.say(this.words[promise.classes === null ? "share" : "share_place"], values)];
+    const plain = promise.classes === null ? "share" : "share_place";
+    return [...said, this.say(this.words[promise.scope.macro ? "share_macro" : plain], values)];
   }
 
   counted(promise, rows) {
@@ -170,9 +180,10 @@ export class Sentences {
     const plain = this.say(words.calibrated, { rows: this.photos(promise.rows, isOfObjects(promise)) });
     const isUnknown = UNITS.includes(promise.about) && promise.class_rows === null;
     if (promise.level === null || promise.void === "at most" || isUnknown) return [plain];
-    if (promise.lists_all) return [plain, words.all_classes];
+    const everything = this.say(words.all_classes, this.about(promise));
+    if (promise.lists_all) return [plain, everything];
     if (rows === null) return [plain, words.no_spread];
-    if (conformalRank(rows, promise.level) > rows) return [plain, words.all_classes];
+    if (conformalRank(rows, promise.level) > rows) return [plain, everything];
     const [low, high] = coverageRange(rows, promise.level);
     const smallest = promise.class_rows === null ? "" : this.say(words.smallest, { unit: this.unit(promise) });
     const ends = { low: this.end(low, rows, false), high: this.end(high, rows, true), smallest };
