@@ -8,7 +8,7 @@ from pathlib import Path
 import tomllib
 
 # `export` asks for a newer PyTorch, for which there is another torchvision: it is tried by itself
-EXTRAS = ("metrics", "data", "train", "vision", "report", "serve", "scale")
+EXTRAS = ("metrics", "photos", "train", "pretrained", "report", "serve", "cluster")
 
 
 def lowest_versions(extras: Sequence[str] = EXTRAS) -> list[str]:

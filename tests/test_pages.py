@@ -4,7 +4,9 @@ A block that the tests cannot run is opened by ```` ```python title="..." ````: 
 for readers too.
 """
 
+import importlib.util
 import re
+import shlex
 from operator import attrgetter
 from pathlib import Path
 
@@ -60,6 +62,14 @@ def plants_and_their_index() -> None:
         Image.new("RGB", (50, 40), (0, 80 * number, 200)).save(f"{name}.jpg")
 
 
+def module_of(example: str):
+    """An example as a module."""
+    spec = importlib.util.spec_from_file_location(example, ROOT / f"examples/{example}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 NEEDS = {"docs/report.md": two_runs, "docs/similar_images.md": plants_and_their_index}
 
 
@@ -90,3 +100,22 @@ def test_blocks_that_are_not_run_say_what_they_need():
     for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for opening in re.findall(r"^ *```(python|py)\b(.*)$", path.read_text(), flags=re.M):
             assert opening == ("python", "") or re.fullmatch(r' title=".+"', opening[1]), (path, opening)
+
+
+def test_options_of_the_decision_table_are_options_of_recipes():
+    """Each ``--set`` of docs/choosing.md, as the command takes it."""
+    lines = re.findall(r"`(--set .*?)`", (ROOT / "docs/choosing.md").read_text())
+    assert len(lines) >= 6
+    for line in lines:
+        changes = [word for word in shlex.split(line) if word != "--set"]
+        assert make_recipe({}, changes) != make_recipe({}), line
+
+
+def test_the_figure_of_gains_reads_the_tables():
+    """Two numbers that the pages say in words, too."""
+    figure = module_of("choosing_figure")
+    assert figure.gains("label_noise", "data.label_noise 0.4", "top5.micro (%)")["smooth_top5"].points == 7.4
+    assert figure.gains("photos_long_tail", "Birds", "top5.macro (%)")["class_balanced"].points == -5.2
+    for column, rows, tables in figure.QUESTIONS.values():
+        measured = [set(figure.gains(page, heading, column)) for _, page, heading in tables]
+        assert all(any(name in names for names in measured) for name in rows)

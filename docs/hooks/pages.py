@@ -1,7 +1,7 @@
 """Pages that are made from files outside of ``docs``, and links to such files.
 
-The home page is README.md. The changelog, the contributors' page and the security page are the files of the
-repository, and the page of the command line is made from the command's own help.
+The home page is README.md. The changelog and the pages about the project are files of the repository, and
+the page of the command line is made from the command's own help.
 """
 
 import posixpath
@@ -21,6 +21,8 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
+    "GOVERNANCE.md": "governance.md",
 }
 SHOWN_AS_THEY_ARE = ("examples/*.py", "examples/*.ipynb", "CITATION.cff", "LICENSE")
 _LINK = re.compile(r"(\]\()(?!https?://|#)([^)#\s]+)")

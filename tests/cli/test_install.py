@@ -55,7 +55,7 @@ def test_help_and_version_need_no_extra_and_no_torch():
         (("train",), "yaml|lightning", "train"),
         (("demo",), "yaml|lightning", "train"),
         (("compare", "a", "b"), "yaml", "train"),
-        (("data", "votes", "votes.csv", "-o", "out.csv"), "pyarrow", "data"),
+        (("data", "votes", "votes.csv", "-o", "out.csv"), "pyarrow", "photos"),
     ],
 )
 def test_a_verb_names_the_extra_that_is_missing(words, module, extra, tmp_path):

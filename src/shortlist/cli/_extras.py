@@ -1,18 +1,18 @@
 """Which extra of the package brings a module that is not installed."""
 
 EXTRA_OF = {
-    "PIL": "data",
-    "fontTools": "data",
-    "matplotlib": "data",
-    "pyarrow": "data",
-    "sqlalchemy": "data",
+    "PIL": "photos",
+    "fontTools": "photos",
+    "matplotlib": "photos",
+    "pyarrow": "photos",
+    "sqlalchemy": "photos",
     "lightning": "train",
     "pydantic": "train",
     "tensorboard": "train",
     "yaml": "train",
     "torchmetrics": "metrics",
-    "timm": "vision",
-    "torchvision": "vision",
+    "timm": "pretrained",
+    "torchvision": "pretrained",
     "onnx": "export",
     "onnxscript": "export",
     "jinja2": "report",
@@ -23,7 +23,7 @@ EXTRA_OF = {
     "python_multipart": "serve",
     "uvicorn": "serve",
     "psycopg": "postgres",
-    "ray": "scale",
+    "ray": "cluster",
 }
 """The extra to install for each module that the base install does not bring."""
 

@@ -1,6 +1,6 @@
 """Data sets: an embedded one, synthetic ones with a known Bayes limit, and published ones on disk.
 
-Needs ``pip install 'shortlist[data]'``.
+Needs ``pip install 'shortlist[photos]'``.
 """
 
 from shortlist.datasets.about import About, about_of_data

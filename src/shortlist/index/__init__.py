@@ -1,6 +1,6 @@
 """Similar known images of each candidate class: an index on disk, searched exactly inside each class.
 
-To build one needs ``pip install 'shortlist[data]'``, from a run's own data ``'shortlist[train]'``.
+To build one needs ``pip install 'shortlist[photos]'``, from a run's own data ``'shortlist[train]'``.
 """
 
 from shortlist.index.build import BuildCounts, add_images, build_index

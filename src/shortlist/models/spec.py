@@ -210,9 +210,9 @@ def _make_network(spec: NetworkSpec, pretrained: bool) -> nn.Module:
         return MODELS[name](num_classes, **options)
     library, _, model = name.partition(":")
     if library == "timm":
-        return _optional("timm", "vision").create_model(model, num_classes=num_classes, **options)
+        return _optional("timm", "pretrained").create_model(model, num_classes=num_classes, **options)
     if library == "torchvision":
-        models = _optional("torchvision.models", "vision")
+        models = _optional("torchvision.models", "pretrained")
         if options.pop("pretrained", False):
             options["weights"] = "DEFAULT"
         if not pretrained:

@@ -174,7 +174,7 @@ def explain(opened: Found, features: Features | None) -> list[str]:
     elif opened.are_images:
         reasons = [
             "a small network from nothing, to see that all works: pretrained features are much better, and "
-            "need timm (pip install 'shortlist[vision]'); then run init again"
+            "need timm (pip install 'shortlist[pretrained]'); then run init again"
         ]
     else:
         reasons = ["one linear layer on your features"]
