@@ -86,21 +86,12 @@ def export(
         else:
             from shortlist.app import write_app
 
-            found = index if index is not None else _own_index(model)
+            parts: dict[str, Any] = {"source": model, "index": index or _own_index(model), "kind": kind}
+            parts |= {"thumbnails": thumbnails, "places": place or (), "runtime": runtime, "server": server}
             with tempfile.TemporaryDirectory() as folder:
-                content = export_lists(opened, Path(folder) / "lists", version=version, weights=kept)
-                write_app(
-                    Path(folder) / "lists",
-                    out,
-                    model=opened,
-                    source=model,
-                    index=found,
-                    thumbnails=thumbnails,
-                    places=place or (),
-                    runtime=runtime,
-                    kind=kind,
-                    server=server,
-                )
+                lists = Path(folder) / "lists"
+                content = export_lists(opened, lists, version=version, weights=kept)
+                write_app(lists, out, model=opened, **parts)
     _print(out, form, opened, before, content, as_json)
 
 

@@ -96,6 +96,33 @@ def _weights(axis: str, size: int, preprocessing: Preprocessing) -> str:
     window).
     """
     method = preprocessing.interpolation or ("bicubic" if preprocessing.resize is None else "bilinear")
+    return f"""
+        {_windows(axis, size, method)}
+        offsets_{axis} = Range (zero, window_{axis}, one)
+        offset_{axis} = Cast <to = 11> (offsets_{axis})
+        pixels_{axis} = Add (inside_{axis}, offset_{axis})
+        middle_{axis} = Add (pixels_{axis}, half)
+        axes_1_{axis} = Constant <value = int64[1] {{1}}> ()
+        axes_2_{axis} = Constant <value = int64[1] {{2}}> ()
+        pixel_{axis} = Unsqueeze (middle_{axis}, axes_1_{axis})
+        target_{axis} = Unsqueeze (centers_{axis}, axes_2_{axis})
+        apart_{axis} = Sub (pixel_{axis}, target_{axis})
+        units_{axis} = Div (apart_{axis}, wide_{axis})
+        t_{axis} = Abs (units_{axis})
+        {_filter(axis, method)}
+        total_{axis} = ReduceSum <keepdims = 1> (raw_{axis}, axes_2_{axis})
+        shares_{axis} = Div (raw_{axis}, total_{axis})
+        fine_{axis} = Constant <value = double {{4194304.0}}> ()
+        large_{axis} = Mul (shares_{axis}, fine_{axis})
+        nearer_{axis} = Add (large_{axis}, half)
+        rounded_{axis} = Floor (nearer_{axis})
+        exact_weights_{axis} = Div (rounded_{axis}, fine_{axis})
+        weights_{axis} = Cast <to = 1> (exact_weights_{axis})
+"""
+
+
+def _windows(axis: str, size: int, method: str) -> str:
+    """Return the part that finds ``first_x``, ``window_x`` and ``centers_x`` (blocks, block)."""
     blocks = -(-size // _BLOCK)
     places = ", ".join(f"{place + 0.5}" for place in range(blocks * _BLOCK))
     return f"""
@@ -125,26 +152,6 @@ def _weights(axis: str, size: int, preprocessing: Preprocessing) -> str:
         begin_{axis} = Max (floor_{axis}, none_{axis})
         inside_{axis} = Min (begin_{axis}, last_{axis})
         first_{axis} = Cast <to = 7> (inside_{axis})
-        offsets_{axis} = Range (zero, window_{axis}, one)
-        offset_{axis} = Cast <to = 11> (offsets_{axis})
-        pixels_{axis} = Add (inside_{axis}, offset_{axis})
-        middle_{axis} = Add (pixels_{axis}, half)
-        axes_1_{axis} = Constant <value = int64[1] {{1}}> ()
-        axes_2_{axis} = Constant <value = int64[1] {{2}}> ()
-        pixel_{axis} = Unsqueeze (middle_{axis}, axes_1_{axis})
-        target_{axis} = Unsqueeze (centers_{axis}, axes_2_{axis})
-        apart_{axis} = Sub (pixel_{axis}, target_{axis})
-        units_{axis} = Div (apart_{axis}, wide_{axis})
-        t_{axis} = Abs (units_{axis})
-        {_filter(axis, method)}
-        total_{axis} = ReduceSum <keepdims = 1> (raw_{axis}, axes_2_{axis})
-        shares_{axis} = Div (raw_{axis}, total_{axis})
-        fine_{axis} = Constant <value = double {{4194304.0}}> ()
-        large_{axis} = Mul (shares_{axis}, fine_{axis})
-        nearer_{axis} = Add (large_{axis}, half)
-        rounded_{axis} = Floor (nearer_{axis})
-        exact_weights_{axis} = Div (rounded_{axis}, fine_{axis})
-        weights_{axis} = Cast <to = 1> (exact_weights_{axis})
 """
 
 
@@ -189,7 +196,30 @@ def _passes(preprocessing: Preprocessing) -> str:
 def _pass(axis: str, source: str, along: int, result: str, size: int, gray: bool) -> str:
     """Return the part that resamples axis 1 of (a, b, channels), to (size, a, channels) of whole numbers."""
     blocks = -(-size // _BLOCK)
-    levels = f"""
+    return f"""
+        blocks_{axis} = Constant <value = int64 {{{blocks}}}> ()
+        always_{axis} = Constant <value = bool {{1}}> ()
+        stacked_{axis} = Loop (blocks_{axis}, always_{axis}) <body = resample_{axis}
+            (int64 number_{axis}, bool goes_{axis}) => (bool goes_on_{axis}, uint8[a, b, d] made_{axis}) {{
+            goes_on_{axis} = Identity (goes_{axis})
+            {_block(axis, source, along, gray)}
+        }}>
+        stacked_shape_{axis} = Shape (stacked_{axis})
+        tail_from_{axis} = Constant <value = int64[1] {{2}}> ()
+        tail_to_{axis} = Constant <value = int64[1] {{4}}> ()
+        tail_{axis} = Slice (stacked_shape_{axis}, tail_from_{axis}, tail_to_{axis})
+        all_{axis} = Constant <value = int64[1] {{{blocks * _BLOCK}}}> ()
+        joined_shape_{axis} = Concat <axis = 0> (all_{axis}, tail_{axis})
+        joined_{axis} = Reshape (stacked_{axis}, joined_shape_{axis})
+        cut_from_{axis} = Constant <value = int64[1] {{0}}> ()
+        cut_to_{axis} = Constant <value = int64[1] {{{size}}}> ()
+        {result} = Slice (joined_{axis}, cut_from_{axis}, cut_to_{axis}, cut_from_{axis})
+"""
+
+
+def _gray_levels(axis: str) -> str:
+    """Return the part that makes ``levels_x`` of ``numbers_x`` (a, b, 3), as Pillow turns RGB into gray."""
+    return f"""
             channels_{axis} = Constant <value = float[3] {{{", ".join(f"{part}.0" for part in _GRAY)}}}> ()
             shares_of_{axis} = Mul (numbers_{axis}, channels_{axis})
             colors_{axis} = Constant <value = int64[1] {{2}}> ()
@@ -199,21 +229,19 @@ def _pass(axis: str, source: str, along: int, result: str, size: int, gray: bool
             parts_{axis} = Constant <value = float {{65536.0}}> ()
             divided_{axis} = Div (raised_{axis}, parts_{axis})
             levels_{axis} = Floor (divided_{axis})"""
-    same = f"""
-            levels_{axis} = Identity (numbers_{axis})"""
+
+
+def _block(axis: str, source: str, along: int, gray: bool) -> str:
+    """Return the part that makes a block ``made_x`` of the result from the pixels that it needs."""
+    levels = _gray_levels(axis) if gray else f"levels_{axis} = Identity (numbers_{axis})"
     return f"""
-        blocks_{axis} = Constant <value = int64 {{{blocks}}}> ()
-        always_{axis} = Constant <value = bool {{1}}> ()
-        stacked_{axis} = Loop (blocks_{axis}, always_{axis}) <body = resample_{axis}
-            (int64 number_{axis}, bool goes_{axis}) => (bool goes_on_{axis}, uint8[a, b, d] made_{axis}) {{
-            goes_on_{axis} = Identity (goes_{axis})
             start_of_{axis} = Gather <axis = 0> (first_{axis}, number_{axis})
             end_of_{axis} = Add (start_of_{axis}, window_{axis})
             axis_{axis} = Constant <value = int64[1] {{{along}}}> ()
             bytes_{axis} = Slice ({source}, start_of_{axis}, end_of_{axis}, axis_{axis})
             turned_{axis} = Transpose <perm = [1, 0, 2]> (bytes_{axis})
             numbers_{axis} = Cast <to = 1> (turned_{axis})
-            {levels if gray else same}
+            {levels}
             level_shape_{axis} = Shape (levels_{axis})
             flat_{axis} = Flatten <axis = 1> (levels_{axis})
             weights_of_{axis} = Gather <axis = 0> (weights_{axis}, number_{axis})
@@ -232,17 +260,6 @@ def _pass(axis: str, source: str, along: int, result: str, size: int, gray: bool
             block_rows_{axis} = Constant <value = int64[1] {{{_BLOCK}}}> ()
             made_shape_{axis} = Concat <axis = 0> (block_rows_{axis}, rest_{axis})
             made_{axis} = Reshape (whole_levels_{axis}, made_shape_{axis})
-        }}>
-        stacked_shape_{axis} = Shape (stacked_{axis})
-        tail_from_{axis} = Constant <value = int64[1] {{2}}> ()
-        tail_to_{axis} = Constant <value = int64[1] {{4}}> ()
-        tail_{axis} = Slice (stacked_shape_{axis}, tail_from_{axis}, tail_to_{axis})
-        all_{axis} = Constant <value = int64[1] {{{blocks * _BLOCK}}}> ()
-        joined_shape_{axis} = Concat <axis = 0> (all_{axis}, tail_{axis})
-        joined_{axis} = Reshape (stacked_{axis}, joined_shape_{axis})
-        cut_from_{axis} = Constant <value = int64[1] {{0}}> ()
-        cut_to_{axis} = Constant <value = int64[1] {{{size}}}> ()
-        {result} = Slice (joined_{axis}, cut_from_{axis}, cut_to_{axis}, cut_from_{axis})
 """
 
 
