@@ -1,14 +1,17 @@
 """From people's answers to the next model, over HTTP, on glyphs; draws docs/loop.svg.
 
-A model from a few images serves. 200 simulated people look at its lists and answer through the real API, over
-several rounds. Votes are aggregated, data grow, models are trained again, pass a gate, and are released; the
-server follows. It runs once for each of three rules of votes.
+A model from a few images of 13 classes serves. People answer through the real API, over several rounds: a
+person gives a photo with an answer, others get it from the review route and vote. Votes are aggregated,
+data grow, models are trained again, pass a gate, and are released; the server follows. 3 of 16 classes are
+new: the first model does not know them, and people propose their names. It runs once for each way to decide
+who counts.
 
-People: 75 in 100 are honest, and know a class with a probability drawn from Beta(5, 2) for each of them; if
-they do not know, half say so, and half take a class of the list by its probability. 20 in 100 are careless
-and take the first class of the list. 5 in 100 are adversaries and name the same wrong class for each class.
-Those who know but do not see their class in the list search for it half of the time, and else say "none of
-these". About 10 minutes on one core; `--short` is the version of the tests.
+Of 100 names, 30 are of one attacker, who gives the same wrong class under each of them. 15 are careless and
+take the first class of the list. 55 are honest, and know a class with a probability drawn from Beta(5, 2)
+for each of them; if they do not know, half say so, and half take a class of the list by its probability.
+Those who know but do not see their class in the list name it half of the time, and else say "none of
+these". 10 honest people are invited, where anybody is. What is reviewed first depends on when the server
+orders what waits, so that two runs differ. `--short` is the version of the tests.
 """
 
 import argparse
@@ -21,7 +24,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +43,7 @@ from shortlist.curation.build import apply_plan
 from shortlist.curation.grow import plan_growth
 from shortlist.curation.votes import aggregate_votes
 from shortlist.datasets.glyphs import glyphs
+from shortlist.feedback import FeedbackStore, invite
 from shortlist.feedback.export import write_photos, write_votes
 from shortlist.feedback.store import read_events
 from shortlist.feedback.votes import collect_votes
@@ -64,53 +67,85 @@ COVERAGE = 0.9
 class Size:
     """How much is done."""
 
-    classes: int = 30
+    classes: int = 16
+    new_classes: int = 3  # of these, which the first model does not know
     seed_images: int = 3  # of each class, to begin with
-    calibration_images: int = 400
-    test_images: int = 500
-    rounds: int = 10
-    observations: int = 80  # of each round
-    votes: int = 5  # for each observation
-    people: int = 200
-    steps: int = 160  # of training, with 64 images each
+    calibration_images: int = 300
+    test_images: int = 300
+    rounds: int = 4
+    observations: int = 50  # of each round
+    votes: int = 5  # for each observation, on average
+    people: int = 100
+    invited: int = 10
+    steps: int = 100  # of training, with 64 images each
     seed: int = 0  # of people, photos and training
 
 
 SHORT = Size(
-    classes=8, calibration_images=100, test_images=80, rounds=2, observations=30, people=40, steps=40
+    classes=8,
+    new_classes=2,
+    calibration_images=100,
+    test_images=80,
+    rounds=2,
+    observations=40,
+    people=40,
+    invited=8,
+    steps=40,
 )
 
 
 @dataclass(frozen=True)
+class Arm:
+    """Who counts, and how.
+
+    Args:
+        rule: Rule of votes.
+        min_voters: People who must give a valid label, or one who is invited.
+        people: ``open`` (anybody answers) or ``invited``.
+        has_invited: Whether anybody has a personal link.
+    """
+
+    rule: str = "confirmed"
+    min_voters: int = 2
+    people: str = "open"
+    has_invited: bool = True
+
+
+ARMS = {
+    "two voters, or one of 10 invited (default)": Arm(),
+    "one voter": Arm(min_voters=1, has_invited=False),
+    "invited people alone": Arm(people="invited"),
+}
+
+
+@dataclass(frozen=True)
 class Person:
-    """A person who answers."""
+    """A name under which somebody answers."""
 
     name: str
     kind: str
     skill: float
 
-    def answer(self, true: int, shown: list[tuple[int, float]], classes: int, rng: Any) -> tuple[str, int]:
-        """Return the verb, and the class that is meant or -1."""
-        ids = [one for one, _ in shown]
+    def answer(self, true: str, shown: dict[str, float], wrong: str, rng: Any) -> tuple[str, str]:
+        """Return the verb, and the name of the class that is meant, or an empty one."""
         if self.kind == "careless":
-            return "confirm", ids[0]
-        if self.kind == "adversary":
-            wrong = (true + 1) % classes
-            return ("confirm" if wrong in ids else "other_class"), wrong
+            return "confirm", next(iter(shown))
+        if self.kind == "attacker":
+            return "other_class", wrong
         if rng.random() < self.skill:
-            if true in ids:
+            if true in shown:
                 return "confirm", true
-            return ("other_class", true) if rng.random() < 0.5 else ("none_of_these", -1)
+            return ("other_class", true) if rng.random() < 0.5 else ("none_of_these", "")
         if rng.random() < 0.5:
-            return "do_not_know", -1
-        weights = np.asarray([probability for _, probability in shown])
-        return "confirm", int(rng.choice(ids, p=weights / weights.sum()))
+            return "do_not_know", ""
+        weights = np.asarray(list(shown.values()))
+        return "confirm", str(rng.choice(list(shown), p=weights / weights.sum()))
 
 
 def make_people(size: Size, rng: Any) -> list[Person]:
-    """Draw the people."""
-    careless, adversaries = round(0.2 * size.people), round(0.05 * size.people)
-    kinds = ["careless"] * careless + ["adversary"] * adversaries
+    """Draw the names; the last ones are of honest people, who are invited where somebody is."""
+    attackers, careless = round(0.3 * size.people), round(0.15 * size.people)
+    kinds = ["attacker"] * attackers + ["careless"] * careless
     kinds += ["honest"] * (size.people - len(kinds))
     return [Person(f"person-{i}", kind, float(rng.beta(5, 2))) for i, kind in enumerate(kinds)]
 
@@ -119,9 +154,11 @@ def make_people(size: Size, rng: Any) -> list[Person]:
 class World:
     """What nobody in the loop knows: all images with their classes."""
 
-    table: ClassTable
-    pool: list[tuple[bytes, int]]  # photos that people will take
+    names: tuple[str, ...]
+    new: frozenset[str]  # classes that the first model does not know
+    pool: list[tuple[bytes, str]]  # photos that people will take
     stream: tuple[Tensor, Tensor]  # rows that nobody is asked about, for the thresholds
+    test: tuple[Tensor, Tensor]  # rows of all classes, new ones too, that no model has seen
 
 
 def png(pixels: Tensor) -> bytes:
@@ -132,9 +169,10 @@ def png(pixels: Tensor) -> bytes:
 
 
 def make_world(size: Size, folder: Path) -> World:
-    """Write the first images: a few to learn from, some to calibrate, and frozen test images."""
+    """Write the first images, of old classes: a few to learn from, some to calibrate, frozen test images."""
     data = glyphs(max_classes=size.classes, train_images=max(1000, 3 * size.rounds * size.observations))
     names = [id.replace("+", "") for id in data.class_table.ids]
+    new = {names[i] for i in range(len(names) - 1, 0, -(len(names) // size.new_classes))[: size.new_classes]}
     splits: tuple[Any, Any, Any] = (data.train, data.val, data.test)
     inputs, targets = ([getattr(part, name) for part in splits] for name in ("inputs", "targets"))
     images: dict[str, dict[str, Any]] = {}
@@ -152,32 +190,36 @@ def make_world(size: Size, folder: Path) -> World:
             images[str(file.relative_to(folder))] = entry
 
     files = [png(pixels) for pixels in inputs[0]]
-    known = {hashlib.sha256(file).hexdigest() for file in files}  # small glyphs of two faces may be the same
-    for index in range(len(names)):
+    seen = {hashlib.sha256(file).hexdigest() for file in files}  # small glyphs of two faces may be the same
+    hashed = [hashlib.sha256(png(pixels)).hexdigest() for pixels in inputs[2]]
+    test = [row for row, digest in enumerate(hashed) if digest not in seen]
+    old = [index for index, name in enumerate(names) if name not in new]
+    for index in old:
         rows = (targets[0] == index).nonzero().squeeze(1)[: size.seed_images].tolist()
         used |= set(rows)
         write("train", 0, rows)
     for part, place, number in (("val", 1, size.calibration_images), ("test", 2, size.test_images)):
-        hashed = [hashlib.sha256(png(pixels)).hexdigest() for pixels in inputs[place][: 3 * number]]
-        new = [row for row, digest in enumerate(hashed) if digest not in known]
-        known |= set(hashed)
-        write(part, place, new[:number])
+        hashed = [hashlib.sha256(png(pixels)).hexdigest() for pixels in inputs[place]]
+        rows = [row for row, digest in enumerate(hashed) if digest not in seen and targets[place][row] in old]
+        seen |= {hashed[row] for row in rows[:number]}
+        write(part, place, rows[:number])
     content = {"format": BENCHMARK_FORMAT, "options": {}, "images": images}
     (folder / "metadata.json").write_text(json.dumps(content))
-    ClassTable(tuple(names)).save(folder / "class_table.json")
+    ClassTable([names[index] for index in old]).save(folder / "class_table.json")
     order = (
         np.random.default_rng([size.seed, 1])
         .permutation([row for row in range(len(files)) if row not in used])
         .tolist()
     )
-    pool = [(files[row], int(targets[0][row])) for row in order]
+    pool = [(files[row], names[int(targets[0][row])]) for row in order]
     rest = order[size.rounds * size.observations :]
-    return World(ClassTable(tuple(names)), pool, (inputs[0][rest], targets[0][rest]))
+    parts = (inputs[0][rest], targets[0][rest]), (inputs[2][test], targets[2][test])
+    return World(tuple(names), frozenset(new), pool, *parts)
 
 
 def read_part(folder: Path, part: str, table: ClassTable) -> tuple[Tensor, Tensor]:
     """Read the images of a part of a benchmark."""
-    number = {name: i for i, name in enumerate(table.names)}
+    number = {name: i for i, name in enumerate(table.ids)}
     images, targets = [], []
     for name in class_folders(folder / part):
         for path in images_below(folder / part / name):
@@ -187,12 +229,13 @@ def read_part(folder: Path, part: str, table: ClassTable) -> tuple[Tensor, Tenso
     return inputs, torch.tensor(targets)
 
 
-def train_model(folder: Path, table: ClassTable, size: Size) -> Model:
+def train_model(folder: Path, size: Size) -> Model:
     """Train on a benchmark, calibrate on its validation images, and return the finished model."""
     torch.manual_seed(size.seed)
+    table = ClassTable.load(folder / "class_table.json")
     inputs, target = read_part(folder, "train", table)
     counts = target.bincount(minlength=len(table)).tolist()
-    table = ClassTable(table.names, counts=tuple(max(1, count) for count in counts))
+    table = ClassTable(table.names, table.ids, counts=tuple(max(1, count) for count in counts))
     spec = NetworkSpec(name="small_cnn", num_classes=len(table), input_shape=(1, 32, 32))
     network = build_network(spec)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
@@ -222,7 +265,7 @@ def train_model(folder: Path, table: ClassTable, size: Size) -> Model:
 
 
 @contextmanager
-def serving(place: Releases, store: Path) -> Iterator[str]:
+def serving(place: Releases, store: Path, people: str) -> Iterator[str]:
     """Serve the current release at a free port, and follow it; gives the address."""
     desk = FeedbackDesk(store)
 
@@ -230,7 +273,7 @@ def serving(place: Releases, store: Path) -> Iterator[str]:
         release = place.current()
         assert release is not None
         folder = place.model_path(release)
-        service = Service(Model.load(folder), source=folder, feedback=desk)
+        service = Service(Model.load(folder), source=folder, feedback=desk, people=people)
         return Served(service, make_app(service))
 
     def version() -> str:
@@ -255,76 +298,93 @@ def serving(place: Releases, store: Path) -> Iterator[str]:
         listening.close()
 
 
-def post(client: httpx.Client, path: str, files: Any = None, json: Any = None) -> Any:
-    """Post a form or JSON; again, if the connection breaks: an answer with the same id is recorded once."""
-    for _ in range(5):
-        with suppress(httpx.TransportError):
-            return client.post(path, files=files, json=json).raise_for_status().json()
-    raise RuntimeError(f"the server does not answer to {path}")
+class Crowd:
+    """People before the server, who give photos and review those of others.
 
-
-def ask_people(
-    address: str, photos: list[tuple[bytes, int]], people: list[Person], world: World, votes: int, rng: Any
-) -> dict[str, str]:
-    """Show each photo to some people, and post what they say; who is first gives the photo.
-
-    Returns:
-        The true class of each observation, by id.
+    Args:
+        address: Address of the server.
+        people: The names.
+        links: Tokens of the personal links, by name.
+        size: How much they do.
+        rng: What is drawn.
     """
-    number = {id: i for i, id in enumerate(world.table.ids)}
-    activity = 1 / np.arange(1, len(people) + 1) ** 0.5
-    activity = activity[rng.permutation(len(people))]
-    chosen = [rng.choice(len(people), votes, replace=False, p=activity / activity.sum()) for _ in photos]
-    seeds = rng.integers(2**31, size=len(photos))
 
-    def ask(place: int) -> tuple[str, str]:
-        photo, true = photos[place]
-        own = np.random.default_rng(seeds[place])
-        with httpx.Client(base_url=address, timeout=120) as client:
-            files = {"images": ("photo.png", photo, "image/png")}
-            answer = post(client, "/v1/identify?predictor=conformal90&receipt=true", files)
-            shown = [
-                (number[found["id"]], found["probability"])
-                for found in answer["candidates"]
-                if found["in_set"]
-            ]
-            shown = shown or [
-                (number[found["id"]], found["probability"]) for found in answer["candidates"][:5]
-            ]
-            made = ""
-            for who in chosen[place]:
-                verb, label = people[who].answer(true, shown, len(number), own)
-                event = {"verb": verb, "person": people[who].name}
-                event |= {"id": f"{hashlib.sha256(photo).hexdigest()}-{people[who].name}"}
-                event |= {"class_id": world.table.ids[label]} if label >= 0 else {}
-                if made:
-                    post(client, f"/v1/observations/{made}/votes", json=event)
-                else:
-                    event |= {"receipt": answer["receipt"], "consent": True}
-                    form = {"event": ("event", json.dumps(event).encode(), "application/json")}
-                    made = post(client, "/v1/feedback", form | files)["observation"]
-        return made, world.table.ids[true]
+    def __init__(
+        self, address: str, people: list[Person], links: dict[str, str], size: Size, rng: Any
+    ) -> None:
+        self._client = httpx.Client(base_url=address, timeout=120)
+        self._people, self._links, self._size, self._rng = people, links, size, rng
+        activity = 1 / np.arange(1, len(people) + 1) ** 0.5
+        self._activity = activity[rng.permutation(len(people))]
+        self.truth: dict[str, str] = {}  # the true class of each observation
 
-    with ThreadPoolExecutor(8) as clients:
-        return dict(clients.map(ask, range(len(photos))))
+    def take_photos(self, photos: list[tuple[bytes, str]], model: Model, names: tuple[str, ...]) -> None:
+        """Give photos, each with an answer; then review, as often as there are votes for them on average."""
+        for photo, true in photos:
+            person, files = self._somebody(), {"images": ("photo.png", photo, "image/png")}
+            path = "/v1/identify?predictor=conformal90&receipt=true"
+            answer = self._send(person, "POST", path, files=files)
+            event = self._said(person, true, answer["candidates"], model, names)
+            event |= {"receipt": answer["receipt"], "consent": True}
+            form = {"event": ("event", json.dumps(event).encode(), "application/json")}
+            made = self._send(person, "POST", "/v1/feedback", files=form | files)
+            self.truth[made["observation"]] = true
+        for _ in range((self._size.votes - 1) * len(photos)):
+            person = self._somebody()
+            waits = self._send(person, "GET", "/v1/review/next")["observation"]
+            if waits is not None:
+                true = self.truth[waits["id"]]
+                event = self._said(person, true, waits["candidates"], model, names)
+                self._send(person, "POST", f"/v1/observations/{waits['id']}/votes", json=event)
+
+    def _somebody(self) -> Person:
+        share = self._activity / self._activity.sum()
+        return self._people[int(self._rng.choice(len(self._people), p=share))]
+
+    def _said(
+        self, person: Person, true: str, listed: list[Any], model: Model, names: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """Return what a person says about a list; a class that the model does not know is proposed."""
+        inside = [candidate for candidate in listed if candidate["in_set"]] or listed[:5]
+        shown = {candidate["id"]: candidate["probability"] for candidate in inside}
+        wrong = names[(names.index(true) + 1) % len(names)]
+        verb, name = person.answer(true, shown, wrong, self._rng)
+        if verb == "other_class" and name not in model.classes.ids:
+            return {"verb": "new_name", "name": name, "person": person.name}
+        return {"verb": verb, "person": person.name} | ({"class_id": name} if name else {})
+
+    def _send(self, person: Person, method: str, path: str, **content: Any) -> Any:
+        """Send a request of a person, who has a link or only a name; again, if the connection breaks."""
+        link = self._links.get(person.name)
+        headers = {"x-person": person.name} if link is None else {"x-person-token": link}
+        for _ in range(5):
+            with suppress(httpx.TransportError):
+                answer = self._client.request(method, path, headers=headers, **content)
+                return answer.raise_for_status().json()
+        raise RuntimeError(f"the server does not answer to {path}")
 
 
-def grow(store: Path, folder: Path, first: Path, rule: str, truth: dict[str, str]) -> dict[str, float]:
+def grow(
+    store: Path, folder: Path, first: Path, arm: Arm, truth: dict[str, str], world: World
+) -> dict[str, float]:
     """Make the next benchmark from the first one and all votes; return what the votes are worth."""
     exported = collect_votes(read_events(store))
     names = ("item", "user", "label", "author")
     columns = [[getattr(vote, name) for vote in exported.votes] for name in names]
-    options: dict[str, Any] = {"rule": rule, "theta": 2.0, "min_agreement": 0.5, "min_voters": 1}
-    labels = aggregate_votes(*columns, **options)
+    options: dict[str, Any] = {"rule": arm.rule, "theta": 2.0, "min_agreement": 0.5}
+    options |= {"min_voters": arm.min_voters}
+    labels = aggregate_votes(*columns, invited=[vote.invited for vote in exported.votes], **options)
     folder.mkdir(parents=True)
     write_votes(folder / "votes.csv", exported.votes)
     write_photos(folder / "photos.csv", exported.photos, store)
     files = {"votes": folder / "votes.csv", "images": folder / "photos.csv"}
     # calibration images never come from people's answers: no new photo is held out
     apply_plan(plan_growth(first, **files, held_out=0.0, **options), folder / "data")
-    valid = dict(zip(labels.items[labels.valid].tolist(), labels.labels[labels.valid].tolist(), strict=True))
-    right = [truth[item] == label for item, label in valid.items()]
-    return {"valid": len(valid), "right": sum(right) / max(1, len(right)), "items": len(labels.items)}
+    items, texts = labels.items[labels.valid].tolist(), labels.labels[labels.valid].tolist()
+    valid = {item: label.removeprefix("!new:") for item, label in zip(items, texts, strict=True)}
+    wrong = sum(truth[item] != label for item, label in valid.items())
+    new = sum(truth[item] == label and label in world.new for item, label in valid.items())
+    return {"valid": len(valid), "wrong": wrong, "new valid": new, "items": len(labels.items)}
 
 
 def hashes(folder: Path) -> set[str]:
@@ -332,38 +392,63 @@ def hashes(folder: Path) -> set[str]:
     return {hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*.png")}
 
 
-def measure(model: Model, frozen: Path) -> dict[str, float]:
-    """Return top-5, macro top-5 and coverage on the frozen test images."""
+def measure(model: Model, frozen: Path, world: World) -> dict[str, float]:
+    """Return top-5, macro top-5 and coverage on the frozen test images, and what is known beyond them."""
     results = look_at(model, read_frozen_images(frozen)).results
     top, sets = results.scores.topk[5], results.sets["conformal90"]
     found = {"top5": top.micro.value, "macro top5": top.macro.value, "coverage": sets.coverage.micro.value}
     found |= {"top1": results.scores.topk[1].micro.value, "size": sets.size.micro.value}
+    inputs, target = world.test
+    scores = scores_of(model, inputs)
+    column = columns_of(model, world)[target]
+    is_listed = (scores.topk(5).indices == column[:, None]).any(1)
+    covered = model.predictors["conformal90"](scores).gather(1, column.clamp(min=0)[:, None]).squeeze(1)
+    is_new = torch.tensor([name in world.new for name in world.names])[target]
+    found |= {"new top5": is_listed[is_new].double().mean(), "classes": len(model.classes)}
+    found["coverage of all"] = (covered & (column >= 0)).double().mean()
+    found["coverage of new"] = (covered & (column >= 0))[is_new].double().mean()
     return {name: float(value or 0.0) for name, value in found.items()}
 
 
-def run_loop(size: Size, folder: Path, world: World, first: Path, rule: str) -> list[dict[str, Any]]:
-    """Run all rounds with one rule of votes; return what each brought."""
+def scores_of(model: Model, inputs: Tensor) -> Tensor:
+    """Return the scores of glyphs."""
+    return torch.cat([model.scores((part.float() / 255 - MEAN) / STD) for part in inputs.split(500)])
+
+
+def columns_of(model: Model, world: World) -> Tensor:
+    """Return the index of each class of the world in a model, or -1."""
+    number = {id: index for index, id in enumerate(model.classes.ids)}
+    return torch.tensor([number.get(name, -1) for name in world.names])
+
+
+def run_loop(size: Size, folder: Path, world: World, first: Path, arm: Arm) -> list[dict[str, Any]]:
+    """Run all rounds with one way to decide who counts; return what each brought."""
     rng = np.random.default_rng([size.seed, 7])
-    people, truth = make_people(size, rng), {}
     place, store = Releases(folder / "releases"), folder / "feedback"
-    model = train_model(first, world.table, size)
+    people, model = make_people(size, rng), train_model(first, size)
     model.save(folder / "model-0")
     place.add(folder / "model-0", who="loop", data=str(first), frozen=str(first))
-    frozen = hashes(first / "test")
-    rounds = [{"round": 0, "valid": 0, "right": 1.0, "items": 0, "released": True, **measure(model, first)}]
-    with serving(place, store) as address:
+    frozen, nothing = hashes(first / "test"), {"valid": 0, "wrong": 0, "new valid": 0, "items": 0}
+    rounds = [{"round": 0, **nothing, "released": True, **measure(model, first, world)}]
+    FeedbackStore(store).close()
+    names = [person.name for person in people[-size.invited :]] if arm.has_invited else []
+    if arm.people == "invited":
+        people = people[-size.invited :]
+    with serving(place, store, arm.people) as address:
+        crowd = Crowd(address, people, {name: invite(store, name) for name in names}, size, rng)
         for number in range(1, size.rounds + 1):
             photos = world.pool[(number - 1) * size.observations : number * size.observations]
-            truth |= ask_people(address, photos, people, world, size.votes, rng)
-            labels = grow(store, folder / f"round-{number}", first, rule, truth)
+            release = place.current()
+            assert release is not None
+            served = Model.load(place.model_path(release))
+            crowd.take_photos(photos, served, world.names)
+            labels = grow(store, folder / f"round-{number}", first, arm, crowd.truth, world)
             data = folder / f"round-{number}" / "data"
             assert hashes(data / "test") == frozen and not frozen & (
                 hashes(data / "train") | hashes(data / "val")
             )
-            model = train_model(data, world.table, size)
-            release = place.current()
-            assert release is not None
-            verdict = judge_release(model, Model.load(place.model_path(release)), first)
+            model = train_model(data, size)
+            verdict = judge_release(model, served, first)
             if verdict.passed:
                 model.save(folder / f"model-{number}")
                 checks = {check.name: check.words for check in verdict.checks}
@@ -371,10 +456,10 @@ def run_loop(size: Size, folder: Path, world: World, first: Path, rule: str) -> 
                     folder / f"model-{number}", who="loop", data=str(data), frozen=str(first), checks=checks
                 )
                 _wait_for(address, place)
-            found = {"round": number, **labels, "released": verdict.passed, **measure(model, first)}
+            found = {"round": number, **labels, "released": verdict.passed, **measure(model, first, world)}
             found["failed"] = [check.name for check in verdict.failed]
             rounds.append(found)
-            print(rule, {k: round(v, 3) if isinstance(v, float) else v for k, v in found.items()}, flush=True)
+            print(arm, {k: round(v, 3) if isinstance(v, float) else v for k, v in found.items()}, flush=True)
     return rounds
 
 
@@ -400,7 +485,9 @@ def thresholds(
     hits so far.
     """
     rows, target = world.stream
-    scores = torch.cat([model.scores((part.float() / 255 - MEAN) / STD) for part in rows.split(500)])
+    target = columns_of(model, world)[target]
+    rows, target = rows[target >= 0], target[target >= 0]
+    scores = scores_of(model, rows)
     strange = 1 - model.probabilities(scores).gather(1, target[:, None]).squeeze(1).double()
     drawn = torch.randint(len(strange), (replies,), generator=torch.Generator().manual_seed(seed))
     shrinking, adapting = ShrinkingThreshold(coverage=COVERAGE), AdaptingThreshold(coverage=COVERAGE)
@@ -433,39 +520,39 @@ def draw(
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(2, 3, figsize=(11, 6), layout="constrained")
-    panels = ("top5", "macro top5", "coverage", "valid", "right")
-    words = (
-        "top-5",
-        "top-5, mean over classes",
-        "coverage, 90 % promised",
-        "valid labels",
-        "valid labels that are right",
-    )
-    for place, name, title in zip(axes.flat, panels, words, strict=False):
+    figure, axes = plt.subplots(2, 4, figsize=(14, 6), layout="constrained")
+    panels = {
+        "top5": "top-5",
+        "macro top5": "top-5, mean over classes",
+        "coverage": "coverage, 90 % promised",
+        "new top5": "top-5 of new species",
+        "valid": "valid labels",
+        "wrong": "valid labels that are wrong",
+        "classes": "classes that the model knows",
+    }
+    for place, (name, title) in zip(axes.flat, panels.items(), strict=False):
         for arm, rounds in arms.items():
-            scale = 1 if name == "valid" else 100
-            place.plot(
-                [one["round"] for one in rounds], [scale * one[name] for one in rounds], "o-", ms=3, label=arm
-            )
+            scale = 1 if name in ("valid", "wrong", "classes") else 100
+            numbers = [one["round"] for one in rounds]
+            place.plot(numbers, [scale * one[name] for one in rounds], "o-", ms=3, label=arm)
         place.set_title(title, fontsize=10)
         place.set_xlabel("round")
         if name == "coverage":
             place.axhline(100 * COVERAGE, color="gray", lw=0.8, ls="--")
-    last = axes.flat[5]
+    last = axes.flat[7]
     for name, points in curves.items():
         last.plot([turn for turn, _ in points], [100 * share for _, share in points], label=name)
     last.axhline(100 * COVERAGE, color="gray", lw=0.8, ls="--")
     last.set_title("coverage, from confirmed lists alone", fontsize=10)
     last.set_xlabel("replies")
-    axes.flat[0].legend(fontsize=8)
+    axes.flat[0].legend(fontsize=7)
     last.legend(fontsize=8)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    """Run the loop with each rule of votes, and print and draw what came of them."""
+    """Run the loop in each way, and print and draw what came of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="folder for all files; a temporary one if left out")
     parser.add_argument("--figure", type=Path, help="file for the figure (.svg)")
@@ -478,14 +565,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     folder = options.out or Path(tempfile.mkdtemp())
     world = make_world(size, folder / "first")
     arms = {
-        name: run_loop(size, folder / rule, world, folder / "first", rule)
-        for name, rule in (
-            ("confirmed by others", "confirmed"),
-            ("published rule", "adaptive"),
-            ("one vote each", "majority"),
-        )
+        name: run_loop(size, folder / str(number), world, folder / "first", arm)
+        for number, (name, arm) in enumerate(ARMS.items())
     }
-    last = Releases(folder / "confirmed" / "releases")
+    last = Releases(folder / "0" / "releases")
     release = last.current()
     assert release is not None
     curves = thresholds(Model.load(last.model_path(release)), world, size.seed)
