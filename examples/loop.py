@@ -302,7 +302,7 @@ class Crowd:
     """People before the server, who give photos and review those of others.
 
     Args:
-        address: Address of the server.
+        client: Client of the server.
         people: The names.
         links: Tokens of the personal links, by name.
         size: How much they do.
@@ -310,9 +310,9 @@ class Crowd:
     """
 
     def __init__(
-        self, address: str, people: list[Person], links: dict[str, str], size: Size, rng: Any
+        self, client: httpx.Client, people: list[Person], links: dict[str, str], size: Size, rng: Any
     ) -> None:
-        self._client = httpx.Client(base_url=address, timeout=120)
+        self._client = client
         self._people, self._links, self._size, self._rng = people, links, size, rng
         activity = 1 / np.arange(1, len(people) + 1) ** 0.5
         self._activity = activity[rng.permutation(len(people))]
@@ -434,8 +434,8 @@ def run_loop(size: Size, folder: Path, world: World, first: Path, arm: Arm) -> l
     names = [person.name for person in people[-size.invited :]] if arm.has_invited else []
     if arm.people == "invited":
         people = people[-size.invited :]
-    with serving(place, store, arm.people) as address:
-        crowd = Crowd(address, people, {name: invite(store, name) for name in names}, size, rng)
+    with serving(place, store, arm.people) as address, httpx.Client(base_url=address, timeout=120) as client:
+        crowd = Crowd(client, people, {name: invite(store, name) for name in names}, size, rng)
         for number in range(1, size.rounds + 1):
             photos = world.pool[(number - 1) * size.observations : number * size.observations]
             release = place.current()
