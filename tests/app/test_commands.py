@@ -10,11 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
+from shortlist import Model, Preprocessing
 from shortlist.feedback.store import read_events
+from shortlist.model import keep_rows
+from shortlist.models import NetworkSpec, build_network
+from shortlist.scores import PriorRecord, ScoreMap
 from tests.app.sites import runtime_or_skip
 from tests.app.test_browser import opened, status, upload
-from tests.serve.parts import png, tree_model
+from tests.serve.parts import TREES, png
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -63,9 +68,23 @@ def free_ports(number: int) -> list[str]:
     return ports
 
 
+def saved_model(folder):
+    """A model that its files alone describe, with weights as they are made, calibrated on noise."""
+    torch.manual_seed(3)
+    spec = NetworkSpec(name="small_cnn", options={"width": 4}, num_classes=6, input_shape=(1, 16, 16))
+    rule = Preprocessing(height=16, width=16, resize=None, mean=(0.5,), std=(0.2,), color="L")
+    score_map = ScoreMap(6, contains=PriorRecord.training(TREES.class_counts))
+    parts = {"spec": spec, "preprocessing": rule, "score_map": score_map}
+    model = Model.from_parts(build_network(spec), TREES, **parts)
+    scores = model.scores(torch.randn(300, 1, 16, 16)).clone()
+    target = torch.multinomial(scores.softmax(1), 1).squeeze(1)
+    rows = keep_rows(scores, target, score_map, TREES)
+    Model.from_parts(model.network, TREES, calibration_rows=rows, **parts).save(folder)
+
+
 def test_an_app_is_exported_used_and_its_answers_arrive(browser, tmp_path):
     runtime = runtime_or_skip(tmp_path / "runtime")
-    tree_model().save(tmp_path / "RUN")
+    saved_model(tmp_path / "RUN")
     (tmp_path / "alps.csv").write_text("id,weight\nq1,3\nb1,1\n")
     files, server = free_ports(2)
     origin = f"http://127.0.0.1:{files}"
