@@ -93,7 +93,8 @@ def review(view, before: str | None = None) -> str:
     """Wait until the page shows an observation, another one than before; return the address of its photo."""
     changed = """(before) => {
         const image = document.querySelector("#pictures img");
-        return image?.naturalWidth > 0 && image.getAttribute("src") !== before && image.getAttribute("src");
+        const isSeen = image?.offsetParent && image.naturalWidth > 0;
+        return isSeen && image.getAttribute("src") !== before && image.getAttribute("src");
     }"""
     for _ in range(20):  # the server orders what waits anew from time to time
         try:
