@@ -52,8 +52,8 @@ QUESTIONS = {
         [
             (GLYPHS, "long_tail", "The tables"),
             (BIRDS, "photos_long_tail", "Birds"),
-            (FROZEN, "photos_long_tail", "Things"),
-            (SCRATCH, "photos_long_tail", "Things, features learned from scratch"),
+            (FROZEN, "photos_long_tail", "CIFAR-100"),
+            (SCRATCH, "photos_long_tail", "CIFAR-100, features learned from scratch"),
         ],
     ),
     "Sets of five on average (glyphs: 10 images a class)": (
@@ -67,7 +67,7 @@ QUESTIONS = {
             (GLYPHS, "average_k", "The tables"),
             (BIRDS, "photos_average_k", "Birds"),
             (CARS, "photos_average_k", "Cars"),
-            (SCRATCH, "photos_average_k", "Things, from scratch"),
+            (SCRATCH, "photos_average_k", "CIFAR-100, from scratch"),
         ],
     ),
 }
