@@ -253,6 +253,13 @@ def test_with_keys_a_name_is_of_one_key_and_photos_are_fetched_by_signature(mode
         ({"organs": ["x"] * 6}, "about.organs"),
         ({"license": "mine"}, "about.license"),
         ({"date": "yesterday"}, "about.date"),
+        ({"date": "2026-02-30"}, "about.date"),
+        ({"date": "2026-13"}, "about.date"),
+        ({"date": "2026-01-01T.:."}, "about.date"),
+        ({"date": "2026-01-01T25:61:00Z"}, "about.date"),
+        ({"date": "2026-01-01T08:30:99"}, "about.date"),
+        ({"date": "0000"}, "about.date"),
+        ({"date": "9999-12-31"}, "about.date: Value error, date must not be in the future"),
         ({"location": {"latitude": 91, "longitude": 0}}, "about.location.latitude"),
         ({"location": {"latitude": 1, "longitude": 0, "degrees": 0}}, "about.location.degrees"),
         ({"location": {"latitude": 1}}, "about.location.longitude"),
@@ -265,6 +272,14 @@ def test_what_cannot_be_of_an_observation_is_refused(client, about, words):
     refused = client.post("/v1/observations", json=said)
     assert refused.status_code == 422 and words in refused.json()["error"]["message"]
     assert events(client) == []
+
+
+@pytest.mark.parametrize(
+    "date",
+    ["2024-02-29", "1899", "2026-05", "2026-05-01T08:30", "2026-05-01T08:30:59.5Z", "2026-05-01T08:30+05:30"],
+)
+def test_a_date_is_kept_as_it_was_said(client, date):
+    assert seen(client, observed(client, "ann", png(0), about={"date": date})).json()["date"] == date
 
 
 @pytest.mark.errors

@@ -22,7 +22,7 @@ LICENSES = {
     "CC BY 4.0": f"{_CC}/licenses/by/4.0/legalcode",
     "CC BY-NC 4.0": f"{_CC}/licenses/by-nc/4.0/legalcode",
 }
-"""Addresses of the licenses that GBIF takes, by the names that people choose from."""
+"""Addresses of the licenses that GBIF takes, by the names that people choose from; the strictest is last."""
 _LEVELS = ("kingdom", "phylum", "class", "order", "family", "genus")
 _TIME = (1980, 1, 1, 0, 0, 0)  # of each file: equal observations make equal bytes
 
@@ -105,32 +105,29 @@ _PHOTO: dict[str, Callable[[Occurrence, Media], str]] = {
 }
 
 
-def write_archive(
-    path: str | Path, occurrences: Iterable[Occurrence], *, title: str, license: str = "CC BY 4.0"
-) -> int:
+def write_archive(path: str | Path, occurrences: Iterable[Occurrence], *, title: str) -> int:
     """Write a Darwin Core archive: occurrences, their photos, and a description of the data set.
+
+    The license of the data set is the strictest of its occurrences.
 
     Args:
         path: The archive, ``.zip``.
         occurrences: Observations; they are read once, and not kept in memory.
         title: Title of the data set.
-        license: License of the data set, one of ``LICENSES``.
 
     Returns:
         The number of occurrences.
 
     Raises:
-        ValueError: If the path does not end in ``.zip``, or the license is not one of those that GBIF takes.
+        ValueError: If the path does not end in ``.zip``.
     """
     path = Path(path)
     if path.suffix.lower() != ".zip":
         raise ValueError(f"path must end in .zip for a Darwin Core archive, got {path}")
-    if license not in LICENSES:
-        raise ValueError(f"license must be one of {', '.join(LICENSES)}, got {license!r}")
     media = io.StringIO()
     media_rows = _writer(media)
     files: dict[str, Path] = {}
-    number = 0
+    number, strictest, order = 0, 0, list(LICENSES)
     with replacing(path) as place, zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
         with archive.open(_entry("occurrence.txt"), "w") as stream:
             text = io.TextIOWrapper(stream, "utf-8", newline="")
@@ -142,11 +139,12 @@ def write_archive(
                 for photo in row.media:
                     media_rows.writerow([row.id, *(_line(value(row, photo)) for value in _PHOTO.values())])
                     files |= {} if photo.file is None else {photo.address: photo.file}
+                strictest = max(strictest, order.index(row.license) if row.license in LICENSES else -1)
                 number += 1
             text.detach()
         archive.writestr(_entry("multimedia.txt"), media.getvalue())
         archive.writestr(_entry("meta.xml"), _meta())
-        archive.writestr(_entry("eml.xml"), _eml(title, license))
+        archive.writestr(_entry("eml.xml"), _eml(title, order[strictest]))
         for address, file in files.items():
             archive.writestr(_entry(address, zipfile.ZIP_STORED), file.read_bytes())
     return number
@@ -203,12 +201,14 @@ def _eml(title: str, license: str) -> bytes:
     root = ElementTree.Element("eml:eml", {"xmlns:eml": _EML, "packageId": title, "system": "shortlist"})
     dataset = ElementTree.SubElement(root, "dataset")
     ElementTree.SubElement(dataset, "title").text = title
-    for part in ("creator", "contact"):
-        person = ElementTree.SubElement(dataset, part)
-        ElementTree.SubElement(person, "organizationName").text = title
-    rights = ElementTree.SubElement(ElementTree.SubElement(dataset, "intellectualRights"), "para")
-    link = ElementTree.SubElement(rights, "ulink", url=LICENSES[license])
-    ElementTree.SubElement(link, "citetitle").text = license
+    for part in ("creator", "intellectualRights", "contact"):  # in the order of the schema
+        element = ElementTree.SubElement(dataset, part)
+        if part == "intellectualRights":
+            rights = ElementTree.SubElement(element, "para")
+            link = ElementTree.SubElement(rights, "ulink", url=LICENSES[license])
+            ElementTree.SubElement(link, "citetitle").text = license
+        else:
+            ElementTree.SubElement(element, "organizationName").text = title
     return _document(root)
 
 

@@ -1,6 +1,6 @@
 """Where something was seen, as coarsely as the person wants it known."""
 
-from math import cos, floor, hypot, radians
+from math import ceil, cos, floor, hypot, radians
 from typing import NamedTuple
 
 from shortlist._bounds import require_number
@@ -52,5 +52,9 @@ class Location(NamedTuple):
 
 
 def _middle(value: float, degrees: float, most: float) -> float:
-    cell = min(floor(value / degrees + 1e-9), round(most / degrees) - 1)  # the last cell has the edge, too
-    return round((cell + 0.5) * degrees, 6)
+    cell = min(floor(value / degrees + 1e-9), ceil(most / degrees - 1e-9) - 1)  # the last cell has the edge
+    low, high = (
+        max(cell * degrees, -most),
+        min((cell + 1) * degrees, most),
+    )  # those at the ends may be smaller
+    return round((low + high) / 2, 6)

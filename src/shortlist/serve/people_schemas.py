@@ -1,8 +1,9 @@
 """The forms of what people say and observe, for OpenAPI."""
 
+from datetime import datetime, timedelta, timezone
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from shortlist.feedback import COARSE
 from shortlist.serve.limits import MAX_IMAGES
@@ -42,11 +43,25 @@ class AboutPhotos(BaseModel):
     date: str = Field(
         default="",
         max_length=40,
-        pattern=r"^(\d{4}(-\d\d(-\d\d(T[0-9:.]+(Z|[+-]\d\d:\d\d)?)?)?)?)?$",
+        pattern=r"^(\d{4}(-\d\d(-\d\d(T\d\d:\d\d(:[0-5]\d(\.\d+)?)?(Z|[+-]\d\d:[0-5]\d)?)?)?)?)?$",
         description="When it was taken, in ISO 8601.",
         examples=["2026-05-01"],
     )
     location: WhereSeen | None = None
+
+    @field_validator("date")
+    @classmethod
+    def _is_past(cls, date: str) -> str:
+        """Refuse what is in no calendar, and what nobody can have seen yet."""
+        if date:
+            day, _, time = date.partition("T")
+            if day.startswith("0000"):
+                raise ValueError("date must be of a year after 0")
+            first = datetime.fromisoformat(day + "0000-01-01"[len(day) :])
+            datetime.strptime(time[:5] or "00:00", "%H:%M")
+            if first.replace(tzinfo=timezone.utc) > datetime.now(timezone.utc) + timedelta(days=1):
+                raise ValueError("date must not be in the future")
+        return date
 
 
 class Observed(BaseModel):
