@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 
 
 _CHANNELS = {"RGB": 3, "L": 1}
+_ORIENTATION = 0x0112  # tag of EXIF
 _MOST_PIXELS = 1 << 24  # of a result: a stranger's model must not take all memory
 
 
 def read_image(path: str | Path) -> "Image.Image":
-    """Read a file as an RGB image, fully decoded; any error becomes a ``ValueError`` with the path."""
+    """Read a file as an RGB image, decoded and upright; any error becomes a ``ValueError`` with the path."""
     from PIL import Image
 
     try:
@@ -35,10 +37,26 @@ def read_image(path: str | Path) -> "Image.Image":
 
 def as_rgb(image: "Image.Image") -> "Image.Image":
     """Return a copy of an opened image in RGB, as :func:`read_image` gives it."""
-    image = with_8_bits(image)
+    image = with_8_bits(upright(image))
     if "transparency" in image.info:  # a palette with transparent colors has to pass through RGBA
         return image.convert("RGBA").convert("RGB")
     return image.convert("RGB")
+
+
+def upright(image: "Image.Image") -> "Image.Image":
+    """Return an image as people see it: turned as its EXIF data say, which then say nothing more about it.
+
+    Every reader of photos turns them here, so that training, lists, servers and indexes see the same pixels.
+    """
+    from PIL import ImageOps
+
+    image.load()
+    with suppress(Exception):  # damaged EXIF data say nothing
+        if image.getexif().get(_ORIENTATION, 1) != 1:
+            turned = ImageOps.exif_transpose(image)
+            turned.format = image.format
+            return turned
+    return image
 
 
 def with_8_bits(image: "Image.Image") -> "Image.Image":
@@ -186,7 +204,11 @@ class Preprocessing:
         return self.normalized(self.bytes_of(image))
 
     def bytes_of(self, image: "Image.Image") -> Tensor:
-        """Return the bytes (channels, height, width) of a Pillow image: the first half of the rule."""
+        """Return the bytes (channels, height, width) of a Pillow image: the first half of the rule.
+
+        A photo is turned as its EXIF data say.
+        """
+        image = upright(image)
         image = image if image.mode == self.color else image.convert(self.color)
         return pixels_of(self._resized(image))
 

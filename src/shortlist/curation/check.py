@@ -21,7 +21,7 @@ from shortlist._store.files import check_regular
 from shortlist.curation.quality import bounds_of, quality_of
 from shortlist.datasets import why_unreadable
 from shortlist.inputs import Rows, read_folder, read_list
-from shortlist.preprocessing import reason_of, with_8_bits
+from shortlist.preprocessing import reason_of, upright, with_8_bits
 
 MAX_DISTANCE = 7  # with one band of bits per distance and one more, bands of 8 bits
 
@@ -75,7 +75,7 @@ def difference_hash(path: str | Path) -> int | None:
     with Image.open(path) as image:
         image.draft("L", (72, 64))
         small = np.asarray(
-            with_8_bits(image).convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16
+            with_8_bits(upright(image)).convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16
         )
     if int(small.max()) - int(small.min()) < 8:
         return None

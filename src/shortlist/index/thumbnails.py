@@ -1,8 +1,9 @@
 """Thumbnails: small JPEG copies of images, without anything but pixels in them."""
 
 import io
-from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from shortlist.preprocessing import upright
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -17,10 +18,9 @@ def thumbnail(image: "Image.Image") -> bytes:
 
     Smaller images keep their size.
     """
-    from PIL import Image, ImageOps
+    from PIL import Image
 
-    with suppress(Exception):  # a damaged note on the camera's position may raise anything
-        image = ImageOps.exif_transpose(image)
+    image = upright(image)
     image = image.convert("L" if image.mode == "L" else "RGB")
     image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS, reducing_gap=3.0)
     image.info = {}  # else comments and color profiles would be written too

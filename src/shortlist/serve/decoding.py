@@ -6,12 +6,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from shortlist.model import Model, pixels_for
@@ -71,9 +71,6 @@ def opened(content: bytes, limits: Limits) -> Image.Image:
 def pixels(image: Image.Image, model: Model) -> Tensor:
     """Decode an opened image, upright, to the bytes (1, ...) for a network."""
     assert model.preprocessing is not None  # the service has checked it
-    image.load()
-    with suppress(Exception):  # damaged EXIF data say nothing
-        ImageOps.exif_transpose(image, in_place=True)
     return pixels_for(image, model.preprocessing)[None]
 
 
