@@ -1,7 +1,8 @@
 """The first half of an exported file: an ONNX graph from a picture of any size to the input of a network.
 
 It resamples as Pillow does: first each row, then each column, both with weights of 22 bits, and both rounded
-to whole gray levels. (Pillow 13 takes the columns first where that is faster: then a gray level may differ.)
+to whole gray levels. From version 13 on, Pillow takes the columns first where the height shrinks by more than
+twice the pixels of the width; a file that such a version exports does too.
 ONNX' own ``Resize`` knows no box of fractions of pixels. The columns of the result are made some at a time
 (``Loop``), each from the pixels that it needs, so that a large photo takes little memory, and time in
 proportion to its pixels. Numbers that depend on the size of the picture are computed in float64.
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 PICTURE, INPUTS = "picture", "inputs"
 _BLOCK = 8  # columns or rows of the result that are made at a time
+_COLUMNS_FIRST = 13  # version of Pillow from which on columns may come first
 _SUPPORT = {"bilinear": 1.0, "bicubic": 2.0}
 _GRAY = (19595, 38470, 7471)  # of 65,536: as Pillow turns RGB into gray levels
 
@@ -185,16 +187,44 @@ def _filter(axis: str, method: str) -> str:
 
 
 def _passes(preprocessing: Preprocessing) -> str:
-    """Return the part that resamples to (width, rows, channels), and then to (height, width, channels)."""
-    gray = preprocessing.color == "L"
+    """Return the part that makes ``resampled`` (height, width, channels) of the picture."""
+    import PIL
+
+    gray, sizes = preprocessing.color == "L", {"x": preprocessing.width, "y": preprocessing.height}
+    rows_first = f"""
+            {_pass("x", PICTURE, 1, "swapped", sizes["x"], gray)}
+            {_pass("y", "swapped", 1, "resampled_rows_first", sizes["y"], False)}"""
+    if int(PIL.__version__.partition(".")[0]) < _COLUMNS_FIRST:
+        return f"{rows_first}\n        resampled = Identity (resampled_rows_first)"
+    columns_first = f"""
+            {_pass("y", PICTURE, 0, "lower", sizes["y"], gray)}
+            {_pass("x", "lower", 1, "turned", sizes["x"], False)}
+            resampled_columns_first = Transpose <perm = [1, 0, 2]> (turned)"""
+    channels = preprocessing.shape[0]
+    made = f"uint8[{sizes['y']}, {sizes['x']}, {channels}]"
     return f"""
-        {_pass("x", PICTURE, 1, "swapped", preprocessing.width, gray)}
-        {_pass("y", "swapped", 1, "resampled", preprocessing.height, False)}
+        wanted_rows = Constant <value = int64 {{{sizes["y"]}}}> ()
+        wanted_columns = Constant <value = int64 {{{sizes["x"]}}}> ()
+        spare_rows = Sub (rows, wanted_rows)
+        spare_columns = Sub (columns, wanted_columns)
+        twice_columns = Add (spare_columns, spare_columns)
+        is_lower = Greater (spare_rows, zero)
+        is_much_lower = Greater (spare_rows, twice_columns)
+        takes_columns_first = And (is_lower, is_much_lower)
+        resampled = If (takes_columns_first) <
+            then_branch = columns_first () => ({made} resampled_columns_first) {{{columns_first}
+            }},
+            else_branch = rows_first () => ({made} resampled_rows_first) {{{rows_first}
+            }}
+        >
 """
 
 
 def _pass(axis: str, source: str, along: int, result: str, size: int, gray: bool) -> str:
-    """Return the part that resamples axis 1 of (a, b, channels), to (size, a, channels) of whole numbers."""
+    """Return the part that resamples axis 1 of (a, b, channels), to (size, a, channels) of whole numbers.
+
+    With ``along`` 0, axis 0, to (size, b, channels).
+    """
     blocks = -(-size // _BLOCK)
     return f"""
         blocks_{axis} = Constant <value = int64 {{{blocks}}}> ()
@@ -239,8 +269,8 @@ def _block(axis: str, source: str, along: int, gray: bool) -> str:
             end_of_{axis} = Add (start_of_{axis}, window_{axis})
             axis_{axis} = Constant <value = int64[1] {{{along}}}> ()
             bytes_{axis} = Slice ({source}, start_of_{axis}, end_of_{axis}, axis_{axis})
-            turned_{axis} = Transpose <perm = [1, 0, 2]> (bytes_{axis})
-            numbers_{axis} = Cast <to = 1> (turned_{axis})
+            ahead_{axis} = Transpose <perm = {[along, 1 - along, 2]}> (bytes_{axis})
+            numbers_{axis} = Cast <to = 1> (ahead_{axis})
             {levels}
             level_shape_{axis} = Shape (levels_{axis})
             flat_{axis} = Flatten <axis = 1> (levels_{axis})
