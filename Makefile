@@ -9,6 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 BENCH_READY := $(VENV)/.bench-ready
 TRAINER_READY := $(VENV)/.trainer-ready
 PEERS_READY := $(VENV)/.peers-ready
+TRACKERS_READY := $(VENV)/.trackers-ready
 # one process for each core, of one thread each: threads would mostly wait for each other
 # each of which takes a half of the tests in their order, so that what a file builds is built once
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -37,13 +38,19 @@ $(PEERS_READY): $(READY)
 	$(INSTALL) --no-deps --no-compile --upgrade --target $(VENV)/peers mapie torchcp datasets dill multiprocess xxhash
 	touch $@
 
+# what runs are logged with, apart for the same reason; with what they need and is not here
+$(TRACKERS_READY): $(READY)
+	$(INSTALL) --no-deps --no-compile --upgrade --target $(VENV)/trackers mlflow-skinny wandb cachetools \
+		databricks-sdk google-auth pyasn1 pyasn1-modules gitpython gitdb smmap sqlparse xxhash
+	touch $@
+
 demo: $(READY)  ## train on the embedded glyphs, calibrate, show short lists: half a minute
 	$(BIN)/shortlist demo
 
 test: $(READY)  ## the default test suite
 	$(PYTEST) -m "not slow"
 
-slow: $(READY) $(TRAINER_READY) $(PEERS_READY)  ## the long tests
+slow: $(READY) $(TRAINER_READY) $(PEERS_READY) $(TRACKERS_READY)  ## the long tests
 	$(PYTEST) -m slow
 
 wheel: $(READY)  ## the wheel, built, installed and tried in another place

@@ -63,7 +63,10 @@ def test_no_data_set_takes_anything():
         ({"schedule": {"name": "milestones"}}, "they are none, the name is milestones"),
         ({"selection": {"metric": "top0"}}, "selection.metric"),
         ({"selection": {"metric": "last", "patience": 3}}, "patience must be left out .* got 3"),
-        ({"loggers": ["tensorbord"]}, "loggers must be csv, tensorboard or .* got 'tensorbord'"),
+        (
+            {"loggers": ["tensorbord"]},
+            "loggers must be csv, tensorboard, mlflow, wandb or .* got 'tensorbord'",
+        ),
         ({"predictors": {"a/b": {"name": "topk", "k": 2}}}, "predictors.a/b"),
         ({"loss": "role", "reweighting": {"after": 1}}, "the loss role takes no class weights"),
         (

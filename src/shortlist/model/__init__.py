@@ -1,6 +1,6 @@
 """The finished model: preprocessing, network, score map, predictors and classes in one object."""
 
-from shortlist.model.card import card_files
+from shortlist.model.card import FIGURE as CARD_FIGURE, card_files
 from shortlist.model.choice import Choice
 from shortlist.model.doctor import examine_model
 from shortlist.model.exporting import LISTS_FORMAT, export_lists

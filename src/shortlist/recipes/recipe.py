@@ -26,6 +26,7 @@ from shortlist.recipes.options import (
 )
 from shortlist.recipes.score_rules import check_labels, check_score_rules
 
+LOGGERS = ("csv", "tensorboard", "mlflow", "wandb")
 _FILE_NAME = r"^[\w.\-]+$"
 _MADE_FROM_FILES = frozenset({"parts", "class_table", "where", "progress"})
 _NAMED = {"data", "model", "head", "loss", "optimizer", "schedule", "sampler", "second_stage"}
@@ -165,8 +166,10 @@ class Recipe(s.Section):
                 f"got {optimizer} with clip_norm {clip}"
             )
         for name in self.loggers:
-            if name not in ("csv", "tensorboard") and ":" not in name:
-                raise ValueError(f"loggers must be csv, tensorboard or package.module:Class, got {name!r}")
+            if name not in LOGGERS and ":" not in name:
+                raise ValueError(
+                    f"loggers must be {', '.join(LOGGERS)} or package.module:Class, got {name!r}"
+                )
         return self
 
     @model_validator(mode="after")

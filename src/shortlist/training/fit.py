@@ -22,7 +22,8 @@ from shortlist.training.callbacks import epoch_seconds
 from shortlist.training.module import SetClassifier
 from shortlist.training.processes import connected, decided_by_first, is_first_process, is_torchrun, uses_cuda
 from shortlist.training.remake import find_lost, prepare_remake
-from shortlist.training.stage import SECOND_STAGE, first_stage, run_stage
+from shortlist.training.stage import SECOND_STAGE, first_stage, quiet_lightning, run_stage
+from shortlist.training.trackers import log_finished
 
 _PATIENCE = 120.0  # seconds after which even a shared file system knows that a process is gone
 
@@ -144,6 +145,9 @@ def _proceed(run: RunFolder, recipe: Recipe, progress: Progress | None, test: bo
             kept = find_kept_epoch(run.read(), recipe).to_dict()
             run.set_state("trained", kept_epoch=kept, epoch_seconds=epoch_seconds(last))
         _finish(run, recipe, parts.data, progress, test)
+        if not lost:
+            with quiet_lightning():
+                log_finished(run.read(), recipe)
     return run.read()
 
 

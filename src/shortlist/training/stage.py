@@ -10,10 +10,8 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import loggers
 from lightning.pytorch.callbacks import TQDMProgressBar
 
-from shortlist._named_code import find_code
 from shortlist._progress import Progress
 from shortlist.datasets import Splits, evaluation_loader, training_loader, training_rows
 from shortlist.recipes import Recipe
@@ -29,6 +27,7 @@ from shortlist.training.callbacks import (
 )
 from shortlist.training.module import SetClassifier
 from shortlist.training.processes import same_everywhere, uses_cuda
+from shortlist.training.trackers import closing, make_loggers
 
 # what Lightning says about choices that are made here on purpose
 _NOT_OF_INTEREST = (
@@ -90,9 +89,11 @@ def run_stage(
         lambda: evaluation_loader(data.val, **settings),
     )
     with quiet_lightning():
-        trainer = _trainer(run, recipe, module, _callbacks(stage, run, recipe, progress), progress)
+        made = make_loggers(run, recipe)
+        trainer = _trainer(run, recipe, module, _callbacks(stage, run, recipe, progress), made, progress)
         ckpt_path = str(last) if last.is_file() else None
-        trainer.fit(module, datamodule=loaders, ckpt_path=ckpt_path, weights_only=True)
+        with closing(made):
+            trainer.fit(module, datamodule=loaders, ckpt_path=ckpt_path, weights_only=True)
 
 
 @contextmanager
@@ -142,6 +143,7 @@ def _trainer(
     recipe: Recipe,
     module: SetClassifier,
     callbacks: list[pl.Callback],
+    made: list[Any],
     progress: Progress | None,
 ) -> pl.Trainer:
     """Make the trainer; the error names in one line what this machine does not have."""
@@ -156,7 +158,7 @@ def _trainer(
             sync_batchnorm=several and uses_cuda(recipe),  # PyTorch has it for accelerators alone
             precision=recipe.precision,  # type: ignore[arg-type]
             callbacks=callbacks,
-            logger=_loggers(run, recipe),
+            logger=made,
             plugins=[WholeCheckpoints()],
             gradient_clip_val=recipe.optimizer.clip_norm,
             use_distributed_sampler=False,
@@ -177,24 +179,3 @@ class _Loaders(pl.LightningDataModule):
     def __init__(self, training: Callable[[], Any], validation: Callable[[], Any]) -> None:
         super().__init__()
         self.train_dataloader, self.val_dataloader = training, validation
-
-
-def _loggers(run: RunFolder, recipe: Recipe) -> list[Any]:
-    """Make loggers by name: csv, tensorboard, or package.module:Class, called with the run's log folder.
-
-    Only recipes that passed :func:`shortlist.recipes.code.check_code` come here.
-    """
-    made = []
-    for name in recipe.loggers:
-        if name == "csv":
-            made.append(loggers.CSVLogger(run.path, name="logs", version=""))
-        elif name == "tensorboard":
-            made.append(loggers.TensorBoardLogger(run.path, name="logs", version=""))
-        else:
-            make = find_code("loggers", name)
-            try:
-                made.append(make(run.path / "logs"))
-            except Exception as error:  # somebody's own code fails in its own way
-                reason = f"{type(error).__name__}: {error}"
-                raise ValueError(f"loggers: {name} cannot be made ({reason})") from error
-    return made
