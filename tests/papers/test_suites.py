@@ -45,6 +45,19 @@ def test_every_suite_parses_and_says_how_many_runs_it_trains(name):
     assert f"shortlist suite run papers:{name}" in (FOLDER / f"{name}.yaml").read_text()
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("petersen2022")])
+def test_the_unpublished_steepness_of_sinkhorn_sort_is_chosen(name):
+    """No run has that of somebody else's data: by factors of 2, on validation rows."""
+    suite, cells = plan(name)
+    tried = 0
+    for cell in cells:
+        losses = [resolve(suite, cell, point, 0).loss for point in cell.points]
+        if losses[0].name == "ranked_topk" and losses[0].method == "sinkhorn":
+            assert [loss.steepness for loss in losses] == [2.0**power for power in range(-2, 6)]
+            tried += 1
+    assert tried
+
+
 def numbers_of(table: PublishedTable) -> set[tuple[str, str, str]]:
     """Row, column and metric of every number."""
     return {
