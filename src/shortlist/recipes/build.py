@@ -194,7 +194,10 @@ def build_model(
     spec = network_spec(recipe, num_classes, sample.shape)
     model = build_network(spec, pretrained=pretrained, allow_code=allow_code)
     if pretrained and recipe.model.weights_file is not None:
-        load_weights(model, recipe.model.weights_file, classifier=recipe.head.classifier)
+        lacking = load_weights(model, recipe.model.weights_file, classifier=recipe.head.classifier)
+        if lacking and not recipe.trains and recipe.second_stage is None:
+            file, names = recipe.model.weights_file, ", ".join(lacking)
+            raise ValueError(f"epochs must be >= 1: {file} has no fitting {names}, got 0")
     return model
 
 

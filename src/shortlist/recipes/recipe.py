@@ -60,7 +60,7 @@ class Recipe(s.Section):
     )
     novelty: s.NoveltySection | None = None
     evaluation: s.EvaluationSection = s.EvaluationSection()
-    epochs: s.Count = 10
+    epochs: int = Field(10, ge=0, strict=True)  # 0: the network of model.weights_file as it is
     steps: s.Count | None = None  # instead of epochs; rounded up to whole epochs
     validate_every: s.Count = 1  # epochs; the last one always is
     batch_size: s.Count = 128
@@ -86,6 +86,11 @@ class Recipe(s.Section):
     def named_predictors(self) -> dict[str, s.PredictorSection]:
         """The predictors that the recipe names; a run names them all, also those of the default."""
         return self.predictors or {}
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is a first stage to train."""
+        return self.epochs > 0 or self.steps is not None
 
     @model_validator(mode="before")
     @classmethod
@@ -153,6 +158,8 @@ class Recipe(s.Section):
 
     @model_validator(mode="after")
     def _check_weights_and_loggers(self) -> "Recipe":
+        if not self.trains and self.model.weights_file is None:
+            raise ValueError("epochs must be >= 1 without model.weights_file, got 0")
         if self.reweighting is not None:
             weighs = "class_balanced" in type(self.loss).model_fields
             if not weighs or self.loss.class_balanced is not None:

@@ -14,7 +14,7 @@ class KeptEpoch:
     """The epoch whose network is the model of a run.
 
     Args:
-        epoch: Number of the epoch, from 1.
+        epoch: Number of the epoch, from 1; 0 if nothing was trained.
         epochs: Number of epochs that were trained.
         metric: The metric that chose it, as in ``selection.metric`` of the recipe.
         value: That metric at this epoch; ``None`` if the last epoch is kept.
@@ -33,11 +33,15 @@ class KeptEpoch:
 
     def words(self) -> str:
         """Say it in a sentence."""
+        if not self.epochs:
+            return "Nothing was trained: the network is that of model.weights_file."
         of = " of the second stage" if self.second_stage else ""
         return f"Epoch {self.epoch} of {self.epochs}{of} was kept: {self.reason()}."
 
     def reason(self) -> str:
         """Say why it was kept."""
+        if not self.epochs:
+            return "nothing was trained"
         if self.metric == "last" or self.value is None:
             return "it is the last one"
         if self.metric == "loss":
@@ -64,8 +68,10 @@ def find_kept_epoch(run: Run, recipe: Recipe) -> KeptEpoch:
     """Look up the best epoch of the last stage in its checkpoint, and its metric in ``epochs.csv``."""
     epoch = read_checkpoint(run.checked(f"{last_stage(recipe)}/best.ckpt"))["epoch"]
     lines = run.epochs
-    start = max(place for place, line in enumerate(lines) if line["epoch"] == 0)  # of the last stage
     metric = recipe.selection.metric
+    if not lines:
+        return KeptEpoch(0, 0, metric, None)
+    start = max(place for place, line in enumerate(lines) if line["epoch"] == 0)  # of the last stage
     value = None if metric == "last" else lines[start + epoch].get(watched_metric(metric)[0])
     return KeptEpoch(epoch + 1, len(lines) - start, metric, value, recipe.second_stage is not None)
 

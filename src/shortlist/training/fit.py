@@ -22,7 +22,13 @@ from shortlist.training.callbacks import epoch_seconds
 from shortlist.training.module import SetClassifier
 from shortlist.training.processes import connected, decided_by_first, is_first_process, is_torchrun, uses_cuda
 from shortlist.training.remake import find_lost, prepare_remake
-from shortlist.training.stage import SECOND_STAGE, first_stage, quiet_lightning, run_stage
+from shortlist.training.stage import (
+    SECOND_STAGE,
+    first_stage,
+    keep_given_network,
+    quiet_lightning,
+    run_stage,
+)
 from shortlist.training.trackers import log_finished
 
 _PATIENCE = 120.0  # seconds after which even a shared file system knows that a process is gone
@@ -153,7 +159,9 @@ def _proceed(run: RunFolder, recipe: Recipe, progress: Progress | None, test: bo
 
 def _fit(run: RunFolder, recipe: Recipe, parts: Parts, progress: Progress | None) -> None:
     """Train the network to the end of its last stage."""
-    if "first_stage_from" not in run.info:  # else its epochs are there
+    if not recipe.trains:
+        decided_by_first(lambda: keep_given_network(run, recipe, SetClassifier(recipe, parts)))
+    elif "first_stage_from" not in run.info:  # else its epochs are there
         run_stage(first_stage(recipe), run, recipe, SetClassifier(recipe, parts), parts.data, progress)
     if recipe.second_stage is not None:
         _second_stage(run, recipe, parts.data, progress)

@@ -24,6 +24,7 @@ from shortlist.training.callbacks import (
     Patience,
     ValidationEpochs,
     WholeCheckpoints,
+    write_lines,
 )
 from shortlist.training.module import SetClassifier
 from shortlist.training.processes import same_everywhere, uses_cuda
@@ -94,6 +95,17 @@ def run_stage(
         ckpt_path = str(last) if last.is_file() else None
         with closing(made):
             trainer.fit(module, datamodule=loaders, ckpt_path=ckpt_path, weights_only=True)
+
+
+def keep_given_network(run: RunFolder, recipe: Recipe, module: SetClassifier) -> None:
+    """Write a network that is not trained as the best epoch by each metric, and as the last one."""
+    stage = first_stage(recipe)
+    callbacks = {EpochMetrics.__name__: {"lines": []}}
+    content = {"epoch": -1, "state_dict": module.state_dict(), "callbacks": callbacks}
+    further = map(kept_file, recipe.selection.metrics[1:])
+    write_lines(run.path / stage.epochs_file, [])
+    for name in dict.fromkeys(["last.ckpt", *further, "best.ckpt"]):
+        WholeCheckpoints().save_checkpoint(content, run.path / stage.folder / name)
 
 
 @contextmanager

@@ -27,8 +27,9 @@ def measure_training(view: ExperimentView) -> Training:
     shown = sorted(
         (key for key in columns if key not in ("epoch", "lr")), key=lambda key: key != "train_loss"
     )
+    kept = _kept_table([run for method in methods for run in method.runs])
     if not shown:
-        return Training(None, None)
+        return Training(None, kept)
     note = "One line for each run, in the color of its method. Losses of different methods do not compare."
     if any(run.recipe.second_stage is not None for _, run in curves):
         note += " The epochs of a second stage follow those of the first."
@@ -40,7 +41,7 @@ def measure_training(view: ExperimentView) -> Training:
         signs=[Sign(method.label, style) for style, method in enumerate(methods)],
         tables=[_epoch_table(run, [key for key in columns if key != "epoch"]) for _, run in curves],
     )
-    return Training(drawing, _kept_table([run for _, run in curves]))
+    return Training(drawing, kept)
 
 
 def _kept_table(runs: Sequence[Run]) -> Table | None:
