@@ -349,6 +349,24 @@ def test_another_method_is_not_called_the_published_one(recipe, variant, overrid
     assert printed and all(departure in value.departures for value in printed)
 
 
+def test_the_equalized_loss_is_that_of_tan_there():
+    """Its threshold is not stated; a power of the priors is another form, with any tau."""
+    path = RECIPES / "cifar100_lt_balanced.yaml"
+    form = "loss.threshold not set, there a value that is not stated"
+    wanted = {
+        (): {form},
+        ("loss.tau=0.5",): {form, "loss.tau 0.5, there 1.0"},
+        ("loss.threshold=0.002",): set(),
+        ("loss.threshold=0.002", "loss.rare_factor=0.3", "loss.weighting=plain"): {
+            "loss.weighting plain, there consistent"
+        },
+    }
+    for overrides, departures in wanted.items():
+        recipe = load_recipe(path, overrides, variant="equalized").model_dump(mode="json")
+        values = [value for value in find_published(recipe) if value.method == "equalized"]
+        assert values and all(set(value.departures) == departures for value in values), overrides
+
+
 @pytest.mark.parametrize(
     ("recipe", "variant", "method"),
     [

@@ -271,7 +271,9 @@ def _one_of(key: str, wanted: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    return "not set" if value is None else str(value)
+    if value is None:
+        return "not set"
+    return "a value that is not stated" if value == "*" else str(value)
 
 
 def _own_name(recipe: Mapping[str, Any], metric: str) -> str | None:
