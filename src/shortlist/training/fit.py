@@ -159,10 +159,12 @@ def _proceed(run: RunFolder, recipe: Recipe, progress: Progress | None, test: bo
 
 def _fit(run: RunFolder, recipe: Recipe, parts: Parts, progress: Progress | None) -> None:
     """Train the network to the end of its last stage."""
-    if not recipe.trains:
-        decided_by_first(lambda: keep_given_network(run, recipe, SetClassifier(recipe, parts)))
-    elif "first_stage_from" not in run.info:  # else its epochs are there
-        run_stage(first_stage(recipe), run, recipe, SetClassifier(recipe, parts), parts.data, progress)
+    if "first_stage_from" not in run.info:  # else its epochs are there
+        module = SetClassifier(recipe, parts)
+        if recipe.trains:
+            run_stage(first_stage(recipe), run, recipe, module, parts.data, progress)
+        else:
+            decided_by_first(lambda: keep_given_network(run, recipe, module))
     if recipe.second_stage is not None:
         _second_stage(run, recipe, parts.data, progress)
 
