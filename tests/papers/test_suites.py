@@ -242,7 +242,9 @@ def test_the_page_of_suites_counts_their_runs():
     lines = re.findall(
         r"^\| (`\w+`(?:, `\w+`)*) \|.*\| (\d+)(?: each)? \|$", (DOCS / "suites.md").read_text(), re.M
     )
-    rows = {name: number for names, number in lines for name in re.findall(r"\w+", names) if name not in NAMES}
+    rows = {
+        name: number for names, number in lines for name in re.findall(r"\w+", names) if name not in NAMES
+    }
     measured = DOCS.parent / "recipes"
     files = {path.stem: path for kind in ("cpu/*.yaml", "real/*_*.yaml") for path in measured.glob(kind)}
     assert rows == {name: str(trained_runs(path)) for name, path in files.items()}

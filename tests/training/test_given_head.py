@@ -26,7 +26,7 @@ pytestmark = [
 
 
 def write_head(folder: Path, classes: int = 12) -> Path:
-    """Weights of a linear classifier by the nearest mean of the training rows, computed without a training."""
+    """Weights of a linear classifier by the nearest mean of the training rows, without a training."""
     train_rows = build_data(small()).train
     inputs = torch.stack([train_rows[row][0] for row in range(len(train_rows))])
     mean = torch.stack([inputs[train_rows.targets == c].mean(0) for c in range(classes)])
@@ -107,7 +107,8 @@ def test_lost_files_are_made_again(measured, tmp_path):
         made = resume(again.path, progress=silent)
     same_numbers(run, made)
     # another run may begin with it
-    same_numbers(made, train(given(head, "selection.metric=macro_top1"), tmp_path / "b", first_stage=made.path))
+    other = given(head, "selection.metric=macro_top1")
+    same_numbers(made, train(other, tmp_path / "other", first_stage=made.path))
     assert not find_lost(RunFolder(made.path)) and not examine_run(made.path)
 
 
