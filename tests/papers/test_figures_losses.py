@@ -4,7 +4,6 @@ import inspect
 import itertools
 import json
 import math
-import sys
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from matplotlib.figure import Figure
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from benchmarks import training
 from shortlist.demo.run import BASE
 from shortlist.losses import LOSSES
 from shortlist.ops.networks import comparator_layers
@@ -24,6 +22,7 @@ from shortlist.papers.figures import (
     noise_landscape,
     nonzero_gradients,
     splitter_network,
+    step_times,
 )
 from shortlist.papers.figures._simplex import rescale, simplex_grid
 from shortlist.recipes.recipe import make_recipe
@@ -483,7 +482,7 @@ def test_epoch_time_is_that_of_the_benchmark(monkeypatch):
         k = getattr(recipe.loss, "k", None) or 0
         return [0.5, 1.0, 1.5], [1.0 + k, 2.0 + k, 3.0 + k, 4.0 + k]
 
-    monkeypatch.setattr(training, "step_seconds", step_seconds)
+    monkeypatch.setattr(step_times, "step_seconds", step_seconds)
     told = []
     losses = ["cross_entropy", "smooth_topk", "ldam", "noised_topk, exact", "ranked_topk"]
     progress = lambda *words: told.append(words)  # noqa: E731
@@ -513,7 +512,7 @@ def test_an_epoch_of_the_demonstration_has_so_many_steps():
 def test_epoch_time_by_draws_and_networks(monkeypatch):
     made = []
     monkeypatch.setattr(
-        training, "step_seconds", lambda recipe: made.append(recipe) or ([1.0, 1.0], [2.0] * 4)
+        step_times, "step_seconds", lambda recipe: made.append(recipe) or ([1.0, 1.0], [2.0] * 4)
     )
     losses = ["noised_topk", "noised_topk, exact", "ldam"]
     numbers = epoch_time.measure(
@@ -611,12 +610,3 @@ def test_the_calibrated_hinge_keeps_the_first_k_and_much_noise_does_not():
         assert cell["distributions"] == len(missed)
         assert cell["mean_loss"] == pytest.approx(sum(missed) / len(missed), abs=1e-3)
     assert len(redrawn("calibration_map", numbers).axes) == 1
-
-
-@pytest.mark.errors
-def test_epoch_time_needs_the_repository(monkeypatch):
-    """An installed package lists the figure, and says where it can be measured."""
-    monkeypatch.setitem(sys.modules, "benchmarks", None)
-    assert load_figure("epoch_time").options()["epochs"] == 3
-    with pytest.raises(ValueError, match="run the command in a clone of the repository"):
-        load_figure("epoch_time").measure()

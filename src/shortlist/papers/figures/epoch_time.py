@@ -1,6 +1,6 @@
 """Seconds of training for an epoch against k, for each loss (Garcin et al., ICML 2022, figure 3).
 
-The times are those of ``benchmarks/training.py``, which trains as ``shortlist train`` does.
+The times are those of :mod:`shortlist.papers.figures.step_times`, which trains as ``shortlist train`` does.
 """
 
 import platform
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from shortlist._checks import check_count
+from shortlist.papers.figures import step_times
 from shortlist.papers.figures._frame import Figure, Numbers, Progress, with_progress
 from shortlist.papers.figures._lines import add_legend, figure_with_legend, style_of
 from shortlist.papers.figures._lists import check_integers, check_names, check_texts
@@ -22,17 +23,6 @@ if TYPE_CHECKING:
 
 _DRAWN = ("noised_topk", "imbalanced_noised_topk")
 EPOCH_STEPS = 47  # of the demonstration: 6,000 images in batches of 128
-
-
-def _timing() -> Any:
-    """Import the benchmark, which is in the repository and not in the package."""
-    try:
-        from benchmarks import training
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            "epoch_time is measured by benchmarks/training.py: run the command in a clone of the repository"
-        ) from error
-    return training
 
 
 def measure(
@@ -48,7 +38,7 @@ def measure(
 
     Args:
         k: Numbers of guesses.
-        losses: Names of ``benchmarks.training.LOSSES``; all if ``None``.
+        losses: Names of ``step_times.LOSSES``; all if ``None``.
         num_draws: Numbers of draws of the noised losses, a line each; the exact one has none.
         networks: Names of networks, as in recipes; the demonstration's is ``small_cnn``.
         epochs: Epochs of each training; the first does not count.
@@ -60,10 +50,11 @@ def measure(
         on the machine, unlike the other figures' numbers.
     """
     ks = check_integers("k", k, below=150)
-    timing = _timing()
-    names = [name for name in check_names("losses", losses, list(timing.LOSSES)) if name != timing.PLAIN]
+    names = [
+        name for name in check_names("losses", losses, list(step_times.LOSSES)) if name != step_times.PLAIN
+    ]
     check_count("epochs", epochs, low=2)  # the first does not count
-    timing.keep_freed_memory()
+    step_times.keep_freed_memory()
     wanted = [
         (network, name, draws, each_k)
         for network in check_texts("networks", networks)
@@ -74,7 +65,9 @@ def measure(
     cases = []
     for network, name, draws, guesses in with_progress(wanted, "trainings", progress):
         settings = [f"model={network}", *([] if draws is None else [f"loss.num_samples={draws}"])]
-        plain, with_loss = timing.step_seconds(timing.make(name, epochs, k=guesses, settings=settings))
+        plain, with_loss = step_times.step_seconds(
+            step_times.timed_recipe(name, epochs, k=guesses, settings=settings)
+        )
         about = {"network": network, "loss": name, "num_draws": draws, "k": guesses}
         cases.append(about | _describe(plain, with_loss))
     about = {"k": ks, "epochs": epochs, "steps_per_epoch": EPOCH_STEPS, "threads": torch.get_num_threads()}
