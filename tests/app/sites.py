@@ -23,9 +23,9 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
+def served(folder: Path, kind: type[Quiet] = Quiet) -> Iterator[str]:
     """Serve a folder of files on a free port of this machine; give its address."""
-    handler = functools.partial(Quiet, directory=str(folder))
+    handler = functools.partial(kind, directory=str(folder))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

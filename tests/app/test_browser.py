@@ -15,7 +15,7 @@ from shortlist.feedback.store import read_events
 from shortlist.model import Choice
 from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
-from tests.app.sites import made_site, runtime_or_skip, served
+from tests.app.sites import Quiet, made_site, runtime_or_skip, served
 from tests.serve.parts import TREES, photographed_model, png, tree_model
 
 pytestmark = pytest.mark.slow
@@ -257,6 +257,50 @@ def test_a_new_version_takes_the_place_of_the_old_one(browser, runtime, tmp_path
                 break
         assert "version 222222222222" in page.locator("footer").inner_text()
         upload(page, png(70))
+
+
+class Tidy(Quiet):
+    """A host that leads pages to shorter addresses, as some do."""
+
+    def do_GET(self) -> None:
+        if self.path.endswith("/index.html"):
+            self.send_response(301)
+            self.send_header("Location", "./")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            super().do_GET()
+
+
+def test_an_app_starts_offline_from_a_host_that_redirects(browser, site):
+    _, _, made = site
+    with served(made, Tidy) as address, opened(browser, address) as page:
+        upload(page, png(70))
+        page.goto(f"{address}/")
+        upload(page, png(90))
+
+
+def test_half_a_new_version_is_not_kept(browser, runtime, tmp_path):
+    place = made_site(tmp_path, tree_model(), runtime)
+    right = (place / "words.json").read_bytes()
+    (place / "words.json").write_bytes(right + b" ")
+    with served(place) as address:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{address}/")
+        states = """async () => {
+            const kept = await navigator.serviceWorker.register("./sw.js").catch(() => null);
+            const worker = kept && (kept.installing || kept.waiting || kept.active);
+            while (worker && !["activated", "redundant"].includes(worker.state)) {
+                await new Promise((done) => setTimeout(done, 50));
+            }
+            return worker && worker.state;
+        }"""
+        assert page.evaluate(states) in (None, "redundant")
+        (place / "words.json").write_bytes(right)
+        page.goto(f"{address}/")
+        assert page.evaluate(states) == "activated"
+        context.close()
 
 
 def test_an_app_of_a_strange_model_runs_none_of_its_texts(browser, runtime, tmp_path):

@@ -1,5 +1,7 @@
 """What an app is written from, and what is refused before anything is written."""
 
+import base64
+import hashlib
 import io
 import json
 import re
@@ -57,7 +59,10 @@ def test_an_app_is_whole_and_installable(tmp_path):
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {f"{language}.html" for language in LANGUAGES} | {"index.html", "page.js", "send.js"} <= files
     keeper = (folder / "sw.js").read_text()
-    assert set(json.loads(re.search(r"FILES = (\[.*\])", keeper)[1])) == files - {"sw.js"}
+    hashes = json.loads(re.search(r"FILES = (\{.*\})", keeper)[1])
+    assert set(hashes) == files - {"sw.js"}
+    digest = hashlib.sha256((folder / "page.js").read_bytes()).digest()
+    assert hashes["page.js"] == "sha256-" + base64.b64encode(digest).decode()
     manifest = json.loads((folder / "manifest.json").read_text())
     sizes = {icon["sizes"]: icon for icon in manifest["icons"]}
     assert {"192x192", "512x512"} <= sizes.keys() and manifest["display"] == "standalone"

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -193,14 +194,15 @@ def _write_manifest(folder: Path, name: str) -> None:
 
 
 def _write_keeper(folder: Path) -> None:
-    """Fill in the service worker which files there are, and a version that changes with any of them."""
-    keeper, digest = folder / "sw.js", hashlib.sha256()
+    """Fill in the service worker the hash of each file, and a version that changes with any of them."""
+    keeper = folder / "sw.js"
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     names.remove(keeper.name)
-    for name in names:
-        digest.update(f"{name}\n".encode() + hashlib.sha256((folder / name).read_bytes()).digest())
+    hashes = {name: hashlib.sha256((folder / name).read_bytes()).digest() for name in names}
+    contents = json.dumps({name: f"sha256-{b64encode(value).decode()}" for name, value in hashes.items()})
+    version = hashlib.sha256(contents.encode()).hexdigest()[:16]
     text = keeper.read_text(encoding="utf-8")
-    filled = {"{{ version }}": digest.hexdigest()[:16], "{{ files }}": json.dumps(names)}
+    filled = {"{{ version }}": version, "{{ files }}": contents}
     for place, value in filled.items():
         text = text.replace(place, value)
     keeper.write_text(text, encoding="utf-8")

@@ -145,7 +145,7 @@ export class Desk {
       set_size: members.length, set_probability: rounded(Math.min(mass, 1)), choice: choiceForm(choice),
       promise: promiseForm(this.promiseAt(promise, choice.place, language), said), common_ancestor: this.ancestor(members), next_photo: null,
       renormalized: Boolean(choice.place), nodes: null,
-      novelty: novelty && { novel: novelty.novel, p_value: novelty.pValue, ...(this.app.novelty ? { level: this.app.novelty.level } : {}) },
+      novelty: novelty && { ...novelty, p_value: null, ...(this.app.novelty ? { level: this.app.novelty.level } : {}) },
       images: outputs.length, model: this.named,
     };
     if (receipt) Object.assign(content, { receipt: this.receipt(content, promise, outputs), audit: false });

@@ -76,5 +76,5 @@ export class Lists {
 /** Whether an object is of no known class: if each photo is flagged. */
 function novelty(outputs) {
   if (!outputs || outputs[0].novel === undefined) return null;
-  return { novel: outputs.every((photo) => photo.novel), p_value: Math.max(...outputs.map((photo) => photo.pValue)) };
+  return { novel: outputs.every((photo) => photo.novel) };
 }

@@ -60,7 +60,7 @@ async function oneLook(photo, network, lists) {
   }
   const sets = new Map(lists.predictors.filter(({ output }) => output).map(({ name, output }) => [name, data(output)]));
   const output = { scores, sets, features: data("features") };
-  return given.novel ? { ...output, novel: Boolean(data("novel")[0]), pValue: data("novelty_p")?.[0] ?? null } : output;
+  return given.novel ? { ...output, novel: Boolean(data("novel")[0]) } : output;
 }
 
 /** A photo as the model takes it: RGB, upright, without a color profile. */

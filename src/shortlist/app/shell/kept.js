@@ -64,13 +64,21 @@ const remembered = (name) => {
   }
 };
 
+const remember = (name, value) => {
+  try {
+    localStorage.setItem(name, value);
+  } catch {
+    // the browser keeps nothing
+  }
+};
+
 const bodyOf = ({ photos, time, sent, ...event }) => event;
 
 /** Send what was not sent yet; each has a name by which the server records it once. */
 async function sendAll() {
   const server = at("app-server").value.trim().replace(/\/+$/, "");
   if (!server || !at("app-server").reportValidity()) return at("app-server").focus();
-  if (!at("app-server").readOnly) localStorage.setItem("shortlist-server", server);
+  if (!at("app-server").readOnly) remember("shortlist-server", server);
   const token = remembered("shortlist-token"), headers = token ? { "X-Person-Token": token } : {};
   let sent = 0;
   say("sending");
@@ -125,8 +133,9 @@ async function forget() {
 }
 
 at("app-server").value = facts.server || remembered("shortlist-server") || "";
-at("app-send").addEventListener("click", () => sendAll().catch((error) => say("failed", { sent: 0, why: error.message })));
-at("app-save").addEventListener("click", save);
-at("app-forget").addEventListener("click", forget);
+const failed = (error) => say("failed", { sent: 0, why: error.message });
+at("app-send").addEventListener("click", () => sendAll().catch(failed));
+at("app-save").addEventListener("click", () => save().catch(failed));
+at("app-forget").addEventListener("click", () => forget().catch(failed));
 new MutationObserver(show).observe(document.documentElement, { attributeFilter: ["lang"] });
 show();

@@ -3,7 +3,7 @@
 import { keep } from "./kept.js";
 
 const waiting = new Map();
-let last = 0;
+let last = 0, broken = null; // what a worker said that could not be started
 const worker = new Worker(new URL("./engine/worker.js", import.meta.url), { type: "module" });
 worker.addEventListener("message", ({ data: { number, status, content } }) => {
   waiting.get(number)?.(new Response(JSON.stringify(content), { status }));
@@ -11,7 +11,8 @@ worker.addEventListener("message", ({ data: { number, status, content } }) => {
 });
 worker.addEventListener("error", ({ message }) => {
   const content = JSON.stringify({ error: { code: "internal", message: message || "The engine cannot be started." } });
-  for (const done of waiting.values()) done(new Response(content, { status: 500 }));
+  broken = () => new Response(content, { status: 500 });
+  for (const done of waiting.values()) done(broken());
   waiting.clear();
 });
 
@@ -20,6 +21,7 @@ export async function send(path, { headers = {}, body = null } = {}) {
   const language = headers["Accept-Language"] || document.documentElement.lang;
   if (path.startsWith("/?")) return fetch(pageOf(new URLSearchParams(path.slice(2)).get("lang")));
   if (path === "/v1/feedback") return keep(body);
+  if (broken) return broken();
   const photos = body ? body.getAll("images") : [];
   return new Promise((done) => {
     waiting.set((last += 1), done);
