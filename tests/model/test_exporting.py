@@ -82,6 +82,7 @@ def session_of(folder: Path):
     return onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.slow
 def test_the_folder_says_what_is_in_it(model, folder):
     content = json.loads((folder / "lists.json").read_text(encoding="utf-8"))
     assert sorted(path.name for path in folder.iterdir()) == ["lists.json", "model.onnx", "rows.safetensors"]
@@ -112,6 +113,7 @@ def test_the_folder_says_what_is_in_it(model, folder):
     assert left_out.startswith("few80: ")
 
 
+@pytest.mark.slow
 def test_scores_sets_features_and_flags_are_those_of_the_model(model, folder):
     session, content = session_of(folder), json.loads((folder / "lists.json").read_text(encoding="utf-8"))
     names, outputs = [each.name for each in session.get_outputs()], []
@@ -130,6 +132,7 @@ def test_scores_sets_features_and_flags_are_those_of_the_model(model, folder):
     assert got["scores"].argmax(1).unique().numel() > 1
 
 
+@pytest.mark.slow
 def test_calibration_rows_are_those_of_the_model(model, folder):
     from safetensors.numpy import load_file
 
@@ -139,6 +142,7 @@ def test_calibration_rows_are_those_of_the_model(model, folder):
     assert np.array_equal(rows["priors"], model.calibration_rows.priors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", [None, 0.6, 0.95, 0.9999])
 def test_the_example_needs_no_torch_and_prints_the_same_list(coverage, model, folder, tmp_path):
     upright = Image.fromarray(photo(70, 50))

@@ -1,5 +1,6 @@
 """``shortlist join``: a head on features and the network that made them are one model of images."""
 
+import json
 import sys
 
 import numpy as np
@@ -198,3 +199,28 @@ def test_another_network_than_that_of_the_features_is_refused(photos, tmp_path):
     of_spec(spec, prepare, tmp_path / "five")  # with other weights
     with pytest.raises(ValueError, match=r"five is not the network that made .*features"):
         join_head(tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_a_joined_model_of_own_code_is_exported(of_own_code, photos, tmp_path, weights):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    join_head(of_own_code, allow_code=True).save(tmp_path / "model")
+    out, network = tmp_path / "lists", ("--network", "tests.passes.test_join:two_names")
+    code, said, err = run("export", tmp_path / "model", "-o", out, "--weights", weights, *network)
+    if weights == "int8":  # without the rows of a run nothing can be calibrated again
+        assert code == 2 and "run" in err and not out.exists()
+        return
+    assert code == 0, said + err
+    session = onnxruntime.InferenceSession(out / "model.onnx", providers=["CPUExecutionProvider"])
+    files = sorted((photos / "test").rglob("*.png"))
+    got = [session.run(None, {"picture": np.asarray(Image.open(path).convert("RGB"))}) for path in files]
+    values = {each.name: i for i, each in enumerate(session.get_outputs())}
+    model = Model.load(tmp_path / "model", network=two_names())
+    scores = torch.from_numpy(np.concatenate([each[values["scores"]] for each in got]))
+    torch.testing.assert_close(scores, model.scores(model.prepare(files)), rtol=0, atol=0.05)
+    content = json.loads((out / "lists.json").read_text())
+    for predictor in content["predictors"]:
+        sets = np.concatenate([each[values[predictor["output"]]] for each in got])
+        assert np.array_equal(sets, model.sets(scores, predictor["name"]))
+    assert content["classes"]["names"] == ["ash", "oak"]
