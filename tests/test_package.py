@@ -68,7 +68,7 @@ def test_version_is_the_distributions():
 def test_typed_and_extras_declared():
     assert (ROOT / "src/shortlist/py.typed").exists()
     extras = set(importlib.metadata.metadata("shortlist").get_all("Provides-Extra") or [])
-    assert extras >= {"metrics", "train", "vision", "report", "serve", "scale", "dev", "all"}
+    assert extras >= {"metrics", "train", "pretrained", "report", "serve", "cluster", "dev", "all"}
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,16 @@ def make_wider():
 """
 WITHOUT = {  # they read files of runs, data or answers, and never make the network of a model
     *("demo", "init", "train", "suite run", "suite status", "compare", "report", "doctor", "releases"),
-    *("papers page", "papers figure", "people add", "people list", "people revoke"),
+    *(
+        "papers page",
+        "papers figure",
+        "papers table",
+        "papers ask",
+        "suite init",
+        "people add",
+        "people list",
+        "people revoke",
+    ),
     *(f"data {name}" for name in ("build", "check", "describe", "grow", "votes")),
     *(f"feedback {name}" for name in ("stats", "export", "import", "review", "drift", "delete")),
 }
@@ -97,7 +106,7 @@ def test_every_verb_that_opens_a_model_has_the_one_option():
     have = {name: option for name, option in options.items() if option is not None}
     assert set(have) == set(options) - WITHOUT, "say of a new verb whether it opens a model"
     assert len({option.help for option in have.values()}) == 1
-    tried = {verb.__name__ for verb in (predict, embed, score, index, release, evaluate, calibrate, join)}
+    tried = {verb.__name__ for verb in TRIED}
     assert set(have) == tried | {"serve"}
 
 
@@ -144,7 +153,14 @@ def join(*more):
     return run("join", "run", "-o", "joined", *more)
 
 
-@pytest.mark.parametrize("verb", [predict, embed, score, index, release, evaluate, calibrate, join])
+def export(*more):
+    return run("export", "model-make", "-o", "exported", "--format", "torch", *more)
+
+
+TRIED = (predict, embed, score, index, release, evaluate, calibrate, join, export)
+
+
+@pytest.mark.parametrize("verb", TRIED)
 def test_the_verb_says_what_it_needs_and_then_works(here, verb):
     code, _, err = verb()
     assert code == 2 and "--network MODULE:FUNCTION" in err, err
