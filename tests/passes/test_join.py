@@ -206,7 +206,7 @@ def test_another_network_than_that_of_the_features_is_refused(photos, tmp_path):
 def test_a_joined_model_of_own_code_is_exported(of_own_code, photos, tmp_path, weights):
     onnxruntime = pytest.importorskip("onnxruntime")
     join_head(of_own_code, allow_code=True).save(tmp_path / "model")
-    out, network = tmp_path / "lists", ("--network", "tests.passes.test_join:two_names")
+    out, network = tmp_path / "lists", ("--network", BACKBONE)
     code, said, err = run("export", tmp_path / "model", "-o", out, "--weights", weights, *network)
     if weights == "int8":  # without the rows of a run nothing can be calibrated again
         assert code == 2 and "run" in err and not out.exists()
