@@ -435,6 +435,20 @@ def test_photos_that_were_deleted_from_a_store_are_in_no_later_benchmark(tmp_pat
     assert kept == {row["path"] for row in rows} - set(deleted)
 
 
+def test_photos_of_a_benchmark_are_told_by_their_paths_wherever_one_stands(tmp_path, monkeypatch):
+    apply_plan(plan_of(tmp_path, make_rows(tmp_path / "images", range(40))), tmp_path / "first")
+    rejected, corrected = sorted((tmp_path / "first/train").rglob("*.png"))[::40][:2]
+    label = next(name for name in CLASSES if name != corrected.parent.name)
+    rows = [
+        {"path": str(rejected), "observation": "bad", "label": "!bad_image"},
+        {"path": str(corrected), "observation": "other", "label": label},
+    ]
+    whole = growth_of(tmp_path, rows, tmp_path / "first")
+    assert len(whole.rows) == 79 and whole.taken_over["corrected labels"] == 1
+    monkeypatch.chdir(tmp_path)
+    assert sorted(growth_of(tmp_path, rows, "first").rows) == sorted(whole.rows)
+
+
 def test_a_changed_frozen_image_is_refused(tmp_path):
     first = tmp_path / "first"
     apply_plan(plan_of(tmp_path, make_rows(tmp_path / "images", range(40))), first)

@@ -134,7 +134,7 @@ def read_frozen(path: str | Path, *, copies: StoreCopies | None = None) -> Froze
         ValueError: If it is none, a test image of it is missing or was changed, or it has photos of a store
             that ``copies`` does not have.
     """
-    path = Path(path)
+    path = Path(os.path.abspath(path))
     images, options = read_benchmark(path)
     classes = ClassTable.load((path if path.is_dir() else path.parent) / "class_table.json")
     deleted = {image.row.path for image in images.values() if was_deleted(image.original, copies)}
