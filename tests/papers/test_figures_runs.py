@@ -16,11 +16,13 @@ from shortlist.datasets.gaussians import gaussian_genera
 from shortlist.metrics import Estimate, Results
 from shortlist.papers.figures import FIGURES, load_figure
 from shortlist.papers.figures._runs import seed_mean
+from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.folder import RunFolder
 from shortlist.runs.run import Run
 from shortlist.scores import normalize_classifier
-from shortlist.suites.plan import plan_suite
+from shortlist.suites.plan import plan_suite, resolve
 from shortlist.suites.suite import load_suite
+from shortlist.training.fit import train
 from tests.papers.linear_runs import CLASSES, linear_layer, linear_run
 from tests.run_factory import save_scores, scored_run, seal
 
@@ -554,12 +556,23 @@ def test_average_k_sensitivity_refuses(sensitivity_runs):
         measure(runs=[sensitivity_runs / "fitted"], metric=METRIC)
 
 
-def test_the_suite_of_the_figure_can_be_planned():
-    """Its methods are those that the figure draws, and it has the metric of the figure's default."""
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:lightning.*")
+@pytest.mark.filterwarnings("ignore::shortlist.predictors.CalibrationWarning")
+def test_the_suite_of_the_figure_has_its_metric(tmp_path):
+    """A run of the suite is read at its best epoch by the figure's default."""
     suite = load_suite(Path(__file__).parents[2] / "recipes" / "cpu" / "average_k_sensitivity.yaml")
     cells = plan_suite(suite)
     assert len(cells) == 3 * len(suite.methods)
-    assert load_figure("average_k_sensitivity").options()["metric"] in suite.metrics
+    cell = next(cell for cell in cells if cell.name == "alpha_1")
+    recipe = make_recipe(
+        resolve(suite, cell, cell.points[-1], 0).model_dump(), ["epochs=4", "data.num_rows=1000"]
+    )
+    run = train(recipe, tmp_path / "run", progress=lambda *_: None)
+    numbers = load_figure("average_k_sensitivity").measure(runs=[run.path])
+    (point,) = numbers["points"]
+    lines = (run.path / "epochs.csv").read_text().splitlines()
+    place = lines[0].split(",").index("val_average5")
+    assert point["value"] == max(float(line.split(",")[place]) for line in lines[1:])
 
 
 @pytest.mark.parametrize(

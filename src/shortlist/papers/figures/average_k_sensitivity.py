@@ -15,7 +15,7 @@ from shortlist.runs import Run
 
 
 class Point(NamedTuple):
-    """What a run was trained with, and the metric on its test rows; alpha is None for other losses."""
+    """What a run was trained with, and its metric; alpha is None for other losses."""
 
     loss: str
     temperature: str | float | None
@@ -28,14 +28,15 @@ class Point(NamedTuple):
 def measure(
     *,
     runs: Sequence[str | Path],
-    metric: str = "sets.average3.coverage.micro",
+    metric: str = "validation.average5",
     progress: Progress | None = None,
 ) -> Numbers:
     """Read a metric of each run, and put it beside the alpha and the batch size of the training.
 
     Args:
         runs: Run folders; at least one with the average-K loss.
-        metric: Name of the metric, as in ``Results.metrics``.
+        metric: The best of all epochs on the validation rows, as the thesis draws it, or the name of a metric
+            as in ``Results.metrics``.
         progress: Called after each run.
     """
     methods, left_out = measure_runs(runs, lambda run: _point(run, metric), progress)
