@@ -29,7 +29,7 @@ from shortlist.training.stage import (
     quiet_lightning,
     run_stage,
 )
-from shortlist.training.trackers import log_finished
+from shortlist.training.trackers import closing_trackers, log_finished
 
 _PATIENCE = 120.0  # seconds after which even a shared file system knows that a process is gone
 
@@ -131,7 +131,8 @@ def _check_data(recipe: Recipe, folder: str | Path, progress: Progress | None) -
 
 def _proceed(run: RunFolder, recipe: Recipe, progress: Progress | None, test: bool) -> Run:
     """Finish a run as the first process; its recipe names no code, or code that is allowed."""
-    with run.locked(wait=_PATIENCE if is_torchrun() else 0.0):  # which a lost process may hold for a moment
+    patience = _PATIENCE if is_torchrun() else 0.0  # a lost process may hold the lock for a moment
+    with run.locked(wait=patience), closing_trackers(run.path):
         begun = decided_by_first(lambda: run.state == "started")
         lost = find_lost(run) if run.state == "finished" else []
         if run.state == "finished" and not lost:

@@ -28,7 +28,7 @@ from shortlist.training.callbacks import (
 )
 from shortlist.training.module import SetClassifier
 from shortlist.training.processes import same_everywhere, uses_cuda
-from shortlist.training.trackers import closing, make_loggers
+from shortlist.training.trackers import make_loggers
 
 # what Lightning says about choices that are made here on purpose
 _NOT_OF_INTEREST = (
@@ -93,8 +93,7 @@ def run_stage(
         made = make_loggers(run, recipe)
         trainer = _trainer(run, recipe, module, _callbacks(stage, run, recipe, progress), made, progress)
         ckpt_path = str(last) if last.is_file() else None
-        with closing(made):
-            trainer.fit(module, datamodule=loaders, ckpt_path=ckpt_path, weights_only=True)
+        trainer.fit(module, datamodule=loaders, ckpt_path=ckpt_path, weights_only=True)
 
 
 def keep_given_network(run: RunFolder, recipe: Recipe, module: SetClassifier) -> None:

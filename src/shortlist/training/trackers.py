@@ -1,6 +1,7 @@
 """Loggers of a training by name, and what trackers (MLflow, Weights & Biases, TensorBoard) get at its end."""
 
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,20 +81,27 @@ def _wandb(folder: Path, recipe: Recipe) -> Any:
         write_text(kept, f"{uuid4().hex[:12]}\n")
     number = read_text(kept).strip() if is_first_process() else None
     project = os.environ.get("WANDB_PROJECT", recipe.name)
-    logger = loggers.WandbLogger(name=folder.name, save_dir=folder / "logs", id=number, project=project)
+    how: Any = {"id": number, "project": project, "experiment": _open_wandb(folder)}
+    logger = loggers.WandbLogger(name=folder.name, save_dir=folder / "logs", **how)
     logger.log_hyperparams(recipe.model_dump())
     return logger
 
 
+def _open_wandb(folder: Path) -> Any:
+    """Return what this process has open of a run in Weights & Biases, or ``None``."""
+    opened = getattr(sys.modules.get("wandb"), "run", None)
+    kept = folder / "logs" / "wandb_run"
+    return opened if opened and kept.is_file() and opened.id == read_text(kept).strip() else None
+
+
 @contextmanager
-def closing(made: list[Any]) -> Iterator[None]:
-    """End the run of Weights & Biases afterwards: it is one for the whole process."""
+def closing_trackers(folder: Path) -> Iterator[None]:
+    """End a run in Weights & Biases afterwards: it is open from its first epoch to its results."""
     try:
         yield
     finally:
-        for logger in made:
-            if isinstance(logger, loggers.WandbLogger):
-                logger.experiment.finish()
+        if (opened := _open_wandb(folder)) is not None:
+            opened.finish()
 
 
 def log_finished(run: Run, recipe: Recipe) -> None:
@@ -120,10 +128,9 @@ def _log(logger: Any, run: Run) -> None:
     levels = {f"promise/{name}": p.level for name, p in promises.items() if p.level is not None}
     words = {f"promise.{name}": promise_words(promise) for name, promise in promises.items()}
     figure = run.model_path / CARD_FIGURE
-    with closing([logger]):
-        logger.log_metrics(numbers | levels)
-        _log_words(logger, words, figure if figure.is_file() else None)
-        logger.finalize("success")
+    logger.log_metrics(numbers | levels)
+    _log_words(logger, words, figure if figure.is_file() else None)
+    logger.finalize("success")
 
 
 def _log_words(logger: Any, words: dict[str, str], figure: Path | None) -> None:
