@@ -1,5 +1,6 @@
 """Printing for the verbs: notes to stderr, tables to stdout."""
 
+import shlex
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -53,6 +54,12 @@ def use_one_thread() -> None:
 def print_line(line: str) -> None:
     """Print a line as it is: a window wraps it, and nothing in it is colored or taken for markup."""
     Console(highlight=False, soft_wrap=True, markup=False).print(line)
+
+
+def print_next(*words: object) -> None:
+    """Say on stderr which command of shortlist to try next, as a shell takes it."""
+    end_line()
+    print(printable(f"Next: {shlex.join(['shortlist', *map(str, words)])}"), file=sys.stderr)
 
 
 def print_table(table: Table, notes: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from shortlist._progress import Progress, progress_report
-from shortlist.cli._console import print_json, warnings_as_lines
+from shortlist.cli._console import print_json, print_next, warnings_as_lines
 from shortlist.cli._options import option
 
 if TYPE_CHECKING:
@@ -37,13 +37,20 @@ def run_pass(function: Callable[[Progress], T]) -> T:
 
 
 def print_counts(
-    name: str, out: Path, counts: Mapping[str, Any], words: Sequence[str], as_json: bool
+    name: str,
+    out: Path,
+    counts: Mapping[str, Any],
+    words: Sequence[str],
+    as_json: bool,
+    *,
+    then: Sequence[object],
 ) -> None:
-    """Print what a pass gave: its counts in JSON, or some words about them."""
+    """Print what a pass gave: its counts in JSON, or some words about them and the next command."""
     if as_json:
         print_json({name: str(out), **counts})
     else:
         typer.echo(f"{out}: {', '.join(words)}")
+        print_next(*then)
 
 
 def engine_of(name: str, address: str | None, device: str) -> "Engine":

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shortlist.cli._console import print_json, print_table, use_one_thread
+from shortlist.cli._console import print_json, print_next, print_table, use_one_thread
 from shortlist.cli._options import (
     AllowCode,
     AsCsv,
@@ -106,3 +106,4 @@ def compare(
     else:
         for title, comparison in comparisons.items():
             print_table(tables.rich_comparison(comparison, title=title), tables.footnotes(comparison))
+        print_next("report", *runs)

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from shortlist._progress import progress_report
-from shortlist.cli._console import print_facts, print_json, printable, warnings_as_lines
+from shortlist.cli._console import print_facts, print_json, print_next, printable, warnings_as_lines
 from shortlist.cli._options import AsJson, argument, option
 
 app = typer.Typer(help="Build, check and describe data sets, and find labels by vote.", no_args_is_help=True)
@@ -149,6 +149,8 @@ def build(
         typer.echo(f"not in the checklist: and {more} more (--json lists all)")
     if not apply:
         typer.echo("Nothing was written. Add --apply to make it.")
+    else:
+        print_next("init", dest)
 
 
 def check_is_free(dest: Path) -> None:

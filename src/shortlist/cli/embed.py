@@ -73,7 +73,7 @@ def embed(
     words += [f"{counts.without_class:,} without a class"] if counts.without_class else []
     words += [f"{counts.unreadable:,} images left out (see embeddings.json)"] if counts.unreadable else []
     words += [f"{counts.kept} files were already there"] if counts.kept else []
-    print_counts("embeddings", out, vars(counts), words, as_json)
+    print_counts("embeddings", out, vars(counts), words, as_json, then=("init", out))
 
 
 def _preprocessing(

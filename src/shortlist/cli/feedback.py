@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shortlist._store.json import strict_json
-from shortlist.cli._console import print_facts, print_json, printable
+from shortlist.cli._console import print_facts, print_json, print_next, printable
 from shortlist.cli._options import AsJson, argument, option
 
 feedback_app = typer.Typer(
@@ -112,6 +112,8 @@ def export(
     content: dict[str, Any] = seen | {"users": len(users), "photos": number}
     left_out = {f"left out: {what}": number for what, number in sorted((+tally.left_out).items())}
     _print(content | left_out | {"written": ", ".join(map(str, files))}, as_json)
+    if form is Form.votes and not as_json:
+        print_next("data", "votes", out, "--out", out.with_name("labels.csv"))
 
 
 def _export_archive(

@@ -66,7 +66,8 @@ def index(
         counts = vars(_build(model, images, folder, network, data, runner, sizes))
     names = {"left_out": "left out", "unreadable": "could not be read"}
     words = [f"{n:,} {names.get(name, name)}" for name, n in counts.items() if n or name == "images"]
-    print_counts("index", folder, counts, words, as_json)
+    place = () if out is None else ("--index", out)
+    print_counts("index", folder, counts, words, as_json, then=("serve", model, *place))
 
 
 def _change(folder: Path, delete: list[str], compact: bool, max_per_class: int) -> dict[str, int]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shortlist.cli._console import warnings_as_lines
+from shortlist.cli._console import print_line, print_next, warnings_as_lines
 from shortlist.cli._options import AllowCode, DataPlace, OwnNetwork, argument, option
 
 
@@ -32,5 +32,6 @@ def join(
         model = join_head(run, data=data, network=network, allow_code=allow_code)
         model.save(out, results=results)
     typer.echo(f"{out}: {model!r}")
-    flag = f" --network {model.spec.name}" if model.spec is not None and model.spec.runs_code else ""
-    typer.echo(f"It takes photos. Next: shortlist predict {out} photo.jpg{flag}")
+    flag = ("--network", model.spec.name) if model.spec is not None and model.spec.runs_code else ()
+    print_line("It takes photos.")
+    print_next("predict", out, "photo.jpg", *flag)

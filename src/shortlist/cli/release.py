@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shortlist.cli._console import print_json, warnings_as_lines
+from shortlist.cli._console import print_json, print_next, warnings_as_lines
 from shortlist.cli._options import AllowCode, AsJson, OwnNetwork, argument, option
 
 
@@ -100,6 +100,7 @@ def _print_verdict(verdict: Any, released: Any, new: Path, to: Path) -> None:
         typer.echo(f"Released as number {released.number} ({released.version}) in {to}.")
         if not released.index:
             typer.echo(f"Its page shows no known photos: shortlist index {new} before the release adds them.")
+        print_next("serve", to)
 
 
 def releases(

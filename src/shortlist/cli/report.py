@@ -7,7 +7,7 @@ import typer
 
 from shortlist._progress import progress_report
 from shortlist._store.files import check_place
-from shortlist.cli._console import replacing_words, use_one_thread
+from shortlist.cli._console import print_next, replacing_words, use_one_thread
 from shortlist.cli._options import AllowCode, DataPlace, argument, look_here_for_code, option
 
 
@@ -57,3 +57,4 @@ def report(
     for remark in page.remarks:
         typer.echo(f"shortlist: {remark}", err=True)
     typer.echo(f"{place}: {page.runs} run{'' if page.runs == 1 else 's'}, {out.stat().st_size:,} bytes")
+    print_next("compare", *runs)

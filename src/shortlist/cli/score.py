@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from shortlist._progress import Progress
-from shortlist.cli._console import print_json, print_line, use_one_thread, warnings_as_lines
+from shortlist.cli._console import print_json, print_line, print_next, use_one_thread, warnings_as_lines
 from shortlist.cli._engine import Address, Device, EngineName, Workers, engine_of, print_counts, run_pass
 from shortlist.cli._options import AllowCode, AsJson, ModelPlace, OwnNetwork, argument, option
 from shortlist.cli.train import print_calibration
@@ -87,7 +87,8 @@ def score(
         about["place"] = lists
         level, mean = f"{100 * lists['coverage']:g} %", f"{lists['size']:.2f}"
         words.append(f"lists for {level} at {lists['name']} have {mean} classes on average")
-    print_counts("scores", out, about, words, as_json)
+    then = ("evaluate", model, "--scores", out)
+    print_counts("scores", out, about, words, as_json, then=then)
 
 
 def _lists_at(file: Path, coverage: float | None, predictors: "Mapping[str, SetPredictor]") -> "PlaceLists":
@@ -119,6 +120,7 @@ def calibrate_on_scores(
         return
     print_calibration(predictors)
     print_line(f"Model: {out}")
+    print_next("serve", out)
 
 
 def _changes(changes: Sequence[str]) -> dict[str, Any]:

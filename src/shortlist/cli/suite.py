@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from shortlist._messages import counted, one_line
 from shortlist._store.json import strict_json
-from shortlist.cli._console import print_table
+from shortlist.cli._console import print_next, print_table
 from shortlist.cli._engine import Address, EngineName
 from shortlist.cli._options import (
     AllowCode,
@@ -140,6 +140,8 @@ def run(
             gpus=gpus,
         )
     _print_suite(state, as_json)
+    if not as_json:
+        print_next("report", state.folder)
     raise typer.Exit(1 if state.failed or state.undecided else 0)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shortlist._progress import progress_report
-from shortlist.cli._console import print_json, print_line, use_one_thread, warnings_as_lines
+from shortlist.cli._console import print_json, print_line, print_next, use_one_thread, warnings_as_lines
 from shortlist.cli._options import AllowCode, AsJson, DataPlace, OwnNetwork, argument, option, published_file
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ def _print_results(run: "Run", *, as_json: bool) -> None:
     said = [] if kept is None else [kept.words()]
     for line in [*said, words, *_chosen_coverage(run), f"Run folder: {run.path}"]:
         print_line(line)
+    print_next("report", run.path)
 
 
 def _chosen_coverage(run: "Run") -> list[str]:
@@ -224,6 +225,8 @@ def calibrate(
         print_line(line)
     if (detector := run.saved.novelty) is not None:
         print_line(f"novelty: {novelty_words(detector)}")
+    print_line(f"Run folder: {run.path}")
+    print_next("evaluate", run.path)
 
 
 def print_calibration(predictors: "Mapping[str, SetPredictor]") -> None:
@@ -299,7 +302,7 @@ def evaluate(
         evaluate_on_scores(run_folder, scores, network, as_json)
         return
     from shortlist.cli._results import print_results
-    from shortlist.runs import Run, RunFolder, evaluate_run
+    from shortlist.runs import Run, RunFolder, evaluate_run, results_file
 
     if split not in ("test", "val"):
         raise ValueError(f"--split must be test or val, got {split!r}")
@@ -313,6 +316,8 @@ def evaluate(
     else:
         groups = run.recipe.evaluation.group_words
         print_results(results, f"{split} rows of {run_folder}", group_words=groups)
+        print_line(f"Results: {run_folder / results_file(split)}")
+        print_next("report", run_folder)
 
 
 def _evaluate_place(folder: Path, file: Path, coverage: float | None, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shortlist.cli._console import print_facts, print_json, printable, replacing_words
+from shortlist.cli._console import print_facts, print_json, print_next, printable, replacing_words
 from shortlist.cli._options import AsJson, argument, option
 from shortlist.cli.data import (
     KeepGood,
@@ -215,3 +215,5 @@ def grow(
     print_facts(plan_facts(plan), title=f"{'Plan for' if dry_run else 'Made'} {new}")
     for name, number in plan.waiting.items():
         typer.echo(printable(f"waits: {name} has {number} of {min_observations} observations"))
+    if not dry_run:
+        print_next("init", new)

@@ -23,7 +23,12 @@ from .network import (
     read_checkpoint as read_checkpoint,
 )
 from .populations import place_numbers as place_numbers, usual_coverage as usual_coverage
-from .run import Run as Run, RunError as RunError, file_identity as file_identity
+from .run import (
+    Run as Run,
+    RunError as RunError,
+    file_identity as file_identity,
+    results_file as results_file,
+)
 from .scoring import (
     calibrate_again as calibrate_again,
     calibrate_run as calibrate_run,
