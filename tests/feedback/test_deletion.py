@@ -200,6 +200,11 @@ def test_photos_that_were_deleted_are_in_no_later_benchmark(location, tmp_path, 
     if not isinstance(location, Path):
         code, _, error = run(*grow, "--link", link)  # a deletion cannot be overlooked
         assert code == 2 and "give the address by --store" in error
+    else:  # nor by moving the store
+        location.rename(tmp_path / "elsewhere")
+        code, _, error = run(*grow, "--link", link)
+        assert code == 2 and f"must be at {location}" in error and not (tmp_path / "new").exists()
+        (tmp_path / "elsewhere").rename(location)
     code, _, error = run(*grow, "--store", location, "--link", link)
     assert code == 0, error
     kept = {digests[name] for name in names if not name.startswith("p1") and name != "p0-36"}

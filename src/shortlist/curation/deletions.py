@@ -9,6 +9,7 @@ StoreCopies = Mapping[str, Collection[str]]
 DELETED = "photos that were deleted from the store of feedback"
 """Why photos are left out."""
 _EXPORTED = re.compile("store-([0-9a-f]{16})")
+_COPY = re.compile("images/([0-9a-f]{2})/\\1[0-9a-f]{62}")  # below a store in a folder
 
 
 def store_folder(store: str) -> str:
@@ -24,12 +25,18 @@ def was_deleted(source: str | Path, copies: StoreCopies | None = None) -> bool:
         copies: The copies that stores in databases have now; if left out, files tell what was deleted.
 
     Raises:
-        ValueError: If it is from a store in a database of which ``copies`` says nothing.
+        ValueError: If it is from a store in a database of which ``copies`` says nothing, or from a store in a
+            folder that is not there: nobody knows what was deleted from it.
     """
     source = Path(source)
     exported = [match for folder in source.parents[1:2] if (match := _EXPORTED.fullmatch(folder.name))]
     if copies is None or not exported:
         in_store = any((folder / "feedback.json").exists() for folder in source.parents[2:3])
+        if not in_store and _COPY.fullmatch("/".join(source.parts[-3:])):
+            raise ValueError(
+                f"{source} is a copy in a store of feedback, which must be at {source.parents[2]}: it tells "
+                "what was deleted since; put it back there"
+            )
         return not source.exists() and (in_store or bool(exported))
     store = exported[0][1]
     if store not in copies:
