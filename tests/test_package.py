@@ -65,6 +65,19 @@ def test_version_is_the_distributions():
     assert shortlist.__version__ == importlib.metadata.version("shortlist")
 
 
+@pytest.mark.slow
+def test_python_of_the_readme_has_the_types_that_mypy_expects(tmp_path):
+    """The package says that it is typed: a user's program is checked against it."""
+    pytest.importorskip("mypy")
+    [code] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    wrong = code + "\nlength: str = average(scores)\n"
+    for name, text, status in (("right.py", code, 0), ("wrong.py", wrong, 1)):
+        (tmp_path / name).write_text(text)
+        command = [sys.executable, "-m", "mypy", "--follow-imports=silent", name]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == status, done.stdout + done.stderr
+
+
 def test_typed_and_extras_declared():
     assert (ROOT / "src/shortlist/py.typed").exists()
     extras = set(importlib.metadata.metadata("shortlist").get_all("Provides-Extra") or [])

@@ -53,7 +53,7 @@ def test_bytes_are_those_of_pillow(rule):
 def test_white_noise_of_many_sizes_is_resampled_in_the_order_of_pillow(kind, resize):
     """The other order of passes differs by up to 20 gray levels here."""
     rule = Preprocessing(
-        height=20, width=24, resize=resize, mean=(), std=(), pixels="bytes", interpolation=kind, color="L"
+        height=20, width=24, resize=resize, mean=(), std=(), pixels="bytes", interpolation=kind
     )
     run, generator = session(rule), np.random.default_rng(11)
     sizes = [(20 + 2 * n, 24 + n) for n in (0, 1, 9)] + [(21 + 2 * n, 24 + n) for n in (-3, 0, 1, 9)]
