@@ -70,7 +70,7 @@ def test_python_of_the_readme_has_the_types_that_mypy_expects(tmp_path):
     """The package says that it is typed: a user's program is checked against it."""
     pytest.importorskip("mypy")
     [code] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
-    wrong = code + "\nlength: str = average(scores)\n"
+    wrong = code + '\nAverageK("five")\n'
     for name, text, status in (("right.py", code, 0), ("wrong.py", wrong, 1)):
         (tmp_path / name).write_text(text)
         command = [sys.executable, "-m", "mypy", "--follow-imports=silent", name]
