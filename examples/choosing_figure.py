@@ -100,6 +100,7 @@ def draw(path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.lines import Line2D
 
     heights = [len(rows) for _, rows, _ in QUESTIONS.values()]
     figure, panels = plt.subplots(
@@ -121,12 +122,12 @@ def draw(path: Path) -> None:
         axes.grid(axis="x", color="#dddddd")
         axes.set_axisbelow(True)
     panels[-1].set_xlabel("percentage points more than cross-entropy, with 95 % intervals")
-    marks = [plt.Line2D([], [], color=color, marker=marker, ls="") for color, marker in DATA.values()]
+    marks = [Line2D([], [], color=color, marker=marker, ls="") for color, marker in DATA.values()]
     figure.legend(marks, list(DATA), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Draw what losses gained over cross-entropy.")
     parser.add_argument("--figure", type=Path, default=Path("choosing.svg"))
     draw(parser.parse_args().figure)
