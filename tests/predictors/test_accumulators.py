@@ -3,11 +3,13 @@
 import copy
 import itertools
 import pickle
+import re
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from shortlist._named_code import allow_code, code_of_command
 from shortlist.predictors import (
     PREDICTORS,
     Accumulator,
@@ -89,8 +91,24 @@ def test_four_methods_make_a_predictor_that_merges_in_any_grouping(tmp_path):
         third.merge(second)
         first.merge(pickle.loads(pickle.dumps(third)))
         assert torch.equal(first.finish().lowest, whole.lowest) and first.report == whole.report
-    with pytest.raises(ValueError, match=r"predictor must be one of topk, .* got Largest"):
-        save(whole, tmp_path / "own")
+    save(whole, tmp_path / "sets")
+    name = f"{Largest.__module__}:Largest"
+    with pytest.raises(ValueError, match=re.escape(f"predictor is '{name}', and what is opened never runs")):
+        load(tmp_path / "sets")
+    with code_of_command():  # which forgets what is allowed
+        allow_code(name)
+        again = load(tmp_path / "sets")
+    assert type(again) is Largest and torch.equal(again(rows), whole(rows))
+
+
+@pytest.mark.errors
+def test_a_predictor_that_no_other_process_could_import_is_not_saved(tmp_path):
+    class Inner(Largest):
+        pass
+
+    with pytest.raises(ValueError, match=r"predictor must be one of topk, .* got .*Inner of"):
+        save(Inner(0.5).calibrate(scores()), tmp_path / "sets")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.errors
