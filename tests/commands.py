@@ -10,11 +10,13 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 import shortlist.cli
+from shortlist._named_code import code_of_command
 
 
 def invoke(*words: object) -> Result:
     """Call a verb; its errors are kept as exceptions."""
-    return CliRunner().invoke(shortlist.cli.app, [*map(str, words)])
+    with code_of_command():  # as the program does, or later tests may run the code that this call may
+        return CliRunner().invoke(shortlist.cli.app, [*map(str, words)])
 
 
 def output_of(*words: object, code: int = 0) -> str:

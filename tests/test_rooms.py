@@ -22,6 +22,7 @@ GROUND = (
         "_store",
         "_tables",
         "_text",
+        "_timed_bytes",
     ),
     *("checklist", "class_table", "coverage_law", "name_search", "palette", "place", "preprocessing"),
     *("priors", "promise", "sentences", "taxonomy"),

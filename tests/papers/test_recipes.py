@@ -74,7 +74,7 @@ SETTINGS = {
         "torchvision:resnet34", NESTEROV, 0.01, 2e-3, 100, 128, {59: 0.01, 60: 1e-3, 80: 1e-4}
     ),
     "imagenet_topk": (
-        "torchvision:resnet18", NESTEROV, 0.1, 1.5e-4, 120, 120, {29: 0.1, 30: 0.01, 60: 1e-3, 90: 1e-4}
+        "torchvision:resnet18", NESTEROV, 0.1, 1.5e-4, 120, 256, {29: 0.1, 30: 0.01, 60: 1e-3, 90: 1e-4}
     ),
     "cifar10_lt_balanced": (
         "resnet32_cifar", SGD, 0.1, 1e-4, None, 128,

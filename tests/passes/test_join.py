@@ -93,7 +93,7 @@ def test_the_command(of_own_code, photos, tmp_path, monkeypatch):
     assert code == 2 and "--allow-code" in err and not (tmp_path / "model").exists()
     code, said, err = run("join", of_own_code, "-o", tmp_path / "model", "--allow-code")
     assert code == 0 and f"Model({BACKBONE}, 2 classes, predictors: top1, half)" in said, err
-    assert said.endswith(f"photo.jpg --network {BACKBONE}\n")
+    assert err.endswith(f"photo.jpg --network {BACKBONE}\n")
     photo = photos / "test" / "oak" / "0.png"
     code, said, err = run("predict", tmp_path / "model", photo, "--predictor", "top1", "--network", BACKBONE)
     [wanted] = join_head(of_own_code, allow_code=True).short_lists([photo], "top1")

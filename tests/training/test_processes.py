@@ -7,7 +7,6 @@ from shortlist.recipes.recipe import make_recipe
 from shortlist.runs.run import RunError
 from shortlist.training.processes import connected, decided_by_first, same_everywhere
 from tests.processes import in_two_processes
-from tests.training.small import silent
 
 
 def agreement(rank: int) -> list:
@@ -48,5 +47,5 @@ def test_batch_norm_is_shared_by_several_processes_on_cuda(cuda, changes, wanted
     monkeypatch.setattr("torch.cuda.is_available", lambda: cuda)
     monkeypatch.setattr(stage.pl, "Trainer", lambda **options: options)
     run, module = SimpleNamespace(path=tmp_path), SimpleNamespace(steps_per_epoch=1)
-    made = stage._trainer(run, make_recipe({}, changes), module, [], silent)
+    made = stage._trainer(run, make_recipe({}, changes), module, [], [], None)
     assert made["sync_batchnorm"] is wanted

@@ -54,13 +54,14 @@ def predictor_name(kind: type[Calibrated]) -> str:
     """Return the name by which a class of predictors is saved and made again.
 
     Raises:
-        ValueError: If no other process could import it.
+        ValueError: If it is no predictor, or if no other process could import it.
     """
     name = next((name for name, each in PREDICTORS.items() if each is kind), None)
     if name is not None:
         return name
     module, own = kind.__module__, kind.__qualname__
-    if module == "__main__" or getattr(sys.modules.get(module), own, None) is not kind:
+    importable = module != "__main__" and getattr(sys.modules.get(module), own, None) is kind
+    if not importable or not issubclass(kind, Calibrated):
         known = ", ".join(PREDICTORS)
         raise ValueError(
             f"predictor must be one of {known}, or of a class that a module has by its name, "

@@ -1,7 +1,6 @@
 """Decode images that strangers send, within bounds of bytes, pixels and time."""
 
 import asyncio
-import io
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from shortlist._timed_bytes import TimedBytes
 from shortlist.model import Model, pixels_for
 from shortlist.serve.limits import Held, Limits
 from shortlist.serve.refusals import BadImage, Refusal
@@ -27,19 +27,6 @@ _SMALL_BYTES, _SMALL_PIXELS = 128 << 10, 1 << 16  # of a request that is decoded
 _SLOW_SECONDS = 0.02  # of the processor, for a small request: a few kB can be inflated to many MB
 # after a slow request, so many more of its client take their turn in the threads; clients remembered
 _SLOW_REQUESTS, _SLOW_CLIENTS = 1000, 1024
-
-
-class _Timed(io.BytesIO):
-    """Bytes that end with an error when the time is over; decoders come back for more every 64 kB or so."""
-
-    def __init__(self, content: bytes, seconds: float) -> None:
-        super().__init__(content)
-        self._stop = time.monotonic() + seconds
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if time.monotonic() > self._stop:
-            raise TimeoutError
-        return super().read(size)
 
 
 def decode(content: bytes, model: Model, limits: Limits) -> Tensor:
@@ -61,7 +48,7 @@ def opened(content: bytes, limits: Limits) -> Image.Image:
         raise BadImage(422, "empty_image", "The image is empty: it has no bytes.")
     if len(content) > limits.image_bytes:
         raise BadImage(413, "image_too_large", f"The image has more than {limits.image_bytes:,} bytes.")
-    image = Image.open(_Timed(content, limits.decode_seconds), formats=FORMATS)
+    image = Image.open(TimedBytes(content, limits.decode_seconds), formats=FORMATS)
     if image.width * image.height > limits.pixels:
         image.close()
         raise _too_many_pixels(limits)
