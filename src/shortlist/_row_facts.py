@@ -133,9 +133,9 @@ class RowFacts:
             place = {name: code for code, name in enumerate(names)}
             codes = []
             for facts, rows in filled:
-                own, own_names = facts.groups.get(column, (torch.full((rows,), ALONE), ()))
+                own_codes, own_names = facts.groups.get(column, (torch.full((rows,), ALONE), ()))
                 new = torch.tensor([*(place[name] for name in own_names), ALONE], dtype=torch.int32)
-                codes.append(new[own.long()])  # -1 is the last one
+                codes.append(new[own_codes.long()])  # -1 is the last one
             groups[column] = torch.cat(codes), tuple(names)
         return RowFacts(observation, groups)
 

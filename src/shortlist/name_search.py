@@ -186,7 +186,7 @@ class _Letters:
         """Return the number of mistakes from a key to the beginning of each name that is most like it."""
         size = len(key)
         kind = np.uint16 if size <= 16 else np.uint32 if size <= 32 else np.uint64
-        one, last = kind(1), kind(size - 1)
+        first, last = kind(1), kind(size - 1)
         bits = np.zeros(len(self._code) + 1, kind)
         for place, code in enumerate(key.tolist()):
             bits[code] |= kind(1 << place)
@@ -197,13 +197,13 @@ class _Letters:
         best = now.copy()
         for column in range(min(size + allowed, _WIDTH)):
             match = bits[self._codes[column, rows]]
-            swapped = ((~zeros & match) << one) & before
+            swapped = ((~zeros & match) << first) & before
             zeros = (((match & plus) + plus) ^ plus) | match | minus | swapped
             up, down = minus | ~(zeros | plus), zeros & plus
-            now += ((up >> last) & one).astype(np.int8)
-            now -= ((down >> last) & one).astype(np.int8)
+            now += ((up >> last) & first).astype(np.int8)
+            now -= ((down >> last) & first).astype(np.int8)
             np.minimum(best, now, out=best)
-            up, down = (up << one) | one, down << one
+            up, down = (up << first) | first, down << first
             plus, minus, before = down | ~(zeros | up), up & zeros, match
         return best
 

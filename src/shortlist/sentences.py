@@ -135,14 +135,14 @@ def promise_numbers(promise: Promise) -> dict[str, Any]:
         >>> numbers["about"], numbers["level"], numbers["holds"], numbers["calibration_rows"]
         ('vote', 0.9, True, 999)
     """
-    found = promise.measured
+    measured = promise.measured
     return {
         "about": promise.about,
         "level": promise.level,
         "holds": promise.holds,
         "calibration_rows": promise.rows,
         "spread": promise.spread,
-        "measured": None if found is None else {"coverage": found.coverage, "rows": found.rows},
+        "measured": None if measured is None else {"coverage": measured.coverage, "rows": measured.rows},
     }
 
 

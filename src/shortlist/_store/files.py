@@ -242,11 +242,11 @@ def _temporary_place(path: Path) -> Iterator[Path]:
 
 def _is_left_behind(name: str) -> bool:
     """Whether nobody is writing there any more, as far as this machine can know."""
-    found = _TEMPORARY.fullmatch(name)
-    if found is None or found[2] != socket.gethostname():
+    parts = _TEMPORARY.fullmatch(name)
+    if parts is None or parts[2] != socket.gethostname():
         return False
     try:
-        os.kill(int(found[1]), 0)
+        os.kill(int(parts[1]), 0)
     except ProcessLookupError:
         return True
     except (OSError, OverflowError):

@@ -90,11 +90,11 @@ def read_run_manifest(folder: str | Path) -> dict[str, Any]:
 
 def record_files(folder: str | Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return size and SHA-256 of each of these files, by name."""
-    found = {}
+    records = {}
     for name in sorted(names):
         path = Path(folder) / name
-        found[name] = {"size": path.stat().st_size, "sha256": _hash(path)}
-    return found
+        records[name] = {"size": path.stat().st_size, "sha256": _hash(path)}
+    return records
 
 
 def record_text(text: str) -> dict[str, Any]:
@@ -182,9 +182,9 @@ def _hash(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     key = (str(path.absolute()), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
     if key not in _KNOWN:
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         with path.open("rb") as file:
             while piece := file.read(1 << 20):
-                found.update(piece)
-        _KNOWN[key] = found.hexdigest()
+                digest.update(piece)
+        _KNOWN[key] = digest.hexdigest()
     return _KNOWN[key]

@@ -67,16 +67,16 @@ def write_app(
     if thumbnails < 0:
         raise ValueError(f"thumbnails must be >= 0, got {thumbnails}")
     chosen = _read_places(places)
-    known = ImageIndex.open(index, model=model) if index is not None and thumbnails else None
-    service = Service(model, source=source, index=known, places=chosen, kind=kind)
+    opened_index = ImageIndex.open(index, model=model) if index is not None and thumbnails else None
+    service = Service(model, source=source, index=opened_index, places=chosen, kind=kind)
     try:
         with replacing_folder(out) as folder:
             _copy_model(bundle, lists, folder)
             copy_runtime(folder / "runtime", None if runtime is None else Path(runtime))
-            if known is not None:
-                write_known(folder, known, thumbnails)
+            if opened_index is not None:
+                write_known(folder, opened_index, thumbnails)
             draw_icons(folder)
-            _write_facts(folder, service, lists, has_known=known is not None)
+            _write_facts(folder, service, lists, has_known=opened_index is not None)
             _write_page(folder, service, lists["version"], server, thumbnails)
     finally:
         service.close()
@@ -167,10 +167,10 @@ def _write_page(folder: Path, service: Service, version: str, server: str, thumb
     shutil.copyfile(folder / "en.html", folder / "index.html")
     for name, (content, _) in static_files().items():
         (folder / name).write_bytes(content)
-    own = files("shortlist.app")
+    package = files("shortlist.app")
     (folder / "engine").mkdir()
     for part, place in (("engine", folder / "engine"), ("shell", folder)):
-        for entry in own.joinpath(part).iterdir():
+        for entry in package.joinpath(part).iterdir():
             if entry.name.endswith(".js"):
                 (place / entry.name).write_bytes(entry.read_bytes())
     _write_manifest(folder, str(service.card["name"]))

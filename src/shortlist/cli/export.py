@@ -104,8 +104,8 @@ def _opened(path: Path, weights: "Weights", data: Path | None, network: str | No
         return before, before
     from shortlist.training import rounded_model
 
-    own = None if network is None else network_by_name(path, network)
-    return rounded_model(path, weights, data=data, network=own), before
+    own_network = None if network is None else network_by_name(path, network)
+    return rounded_model(path, weights, data=data, network=own_network), before
 
 
 def _own_index(model: Path) -> Path | None:
@@ -118,8 +118,8 @@ def _print(out: Path, form: str, model: "Model", before: "Model", content: Any, 
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     changes = {} if model is before else _changes(before, model)
     if as_json:
-        told = {"out": str(out), "format": form, "bytes": size, "left_out": content["left_out"]}
-        print_json({**told, "measured": changes})
+        numbers = {"out": str(out), "format": form, "bytes": size, "left_out": content["left_out"]}
+        print_json({**numbers, "measured": changes})
         return
     print_line(f"{out}: {form}, {size / 1e6:.1f} MB")
     for line in content["left_out"]:

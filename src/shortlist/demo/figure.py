@@ -70,10 +70,10 @@ def _listed(members: Tensor, chance: Tensor, true: int, table: ClassTable) -> st
 def _draw_sizes(axes: Any, sizes: Tensor, groups: Tensor) -> None:
     """Draw how large the sets are, for rows of classes with few, medium and many training images."""
     for group, name in enumerate(("few", "medium", "many")):
-        own = sizes[groups == group]
-        if len(own):
-            shares = own.clamp_max(15).bincount(minlength=16).double() / len(own)
-            label = f"{name} training images ({len(own)} rows)"
+        sizes_of_group = sizes[groups == group]
+        if len(sizes_of_group):
+            shares = sizes_of_group.clamp_max(15).bincount(minlength=16).double() / len(sizes_of_group)
+            label = f"{name} training images ({len(sizes_of_group)} rows)"
             axes.step(range(16), 100 * shares, where="mid", color=PRINT[group], label=label)
     axes.set_xlabel("classes in the set (15: or more)")
     axes.set_ylabel("percent of rows")

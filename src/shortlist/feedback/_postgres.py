@@ -104,8 +104,8 @@ class PostgresDatabase(Database):
     def _engine(self, **pool: Any) -> Engine:
         settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
         options = _CONNECTION | {"options": settings}
-        own = {name: value for name, value in options.items() if name not in self._url.query}
-        return create_engine(self._url, connect_args=own, hide_parameters=True, **pool)
+        defaults = {name: value for name, value in options.items() if name not in self._url.query}
+        return create_engine(self._url, connect_args=defaults, hide_parameters=True, **pool)
 
     def _begin(self, connection: Connection, *, alone: bool) -> None:
         if alone:

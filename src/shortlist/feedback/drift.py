@@ -67,9 +67,9 @@ class Drift:
         """Say it in a line."""
         parts = [f"model {self.model or 'unknown'}: {self.lists:,} lists with answers"]
         if self.coverage is not None and self.low is not None and self.high is not None:
-            found = f"{100 * self.coverage:.1f} % ({100 * self.low:.1f} to {100 * self.high:.1f})"
+            share = f"{100 * self.coverage:.1f} % ({100 * self.low:.1f} to {100 * self.high:.1f})"
             promised = "" if self.promised is None else f", {100 * self.promised:g} % promised"
-            parts.append(f"{found} of {self.audited:,} audited lists hold the class{promised}")
+            parts.append(f"{share} of {self.audited:,} audited lists hold the class{promised}")
             if self.is_below:
                 parts.append("the promise is broken: calibrate again on audited rows")
         else:

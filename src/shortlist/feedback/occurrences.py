@@ -88,7 +88,7 @@ class _Photos:
 
     def media(self, item: str) -> list[Media]:
         """Return the photos of an observation of which there are copies."""
-        found = []
+        media = []
         for image, _ in self.by_item[item]:
             file = self._copies.file(image, self._folder)
             if file is not None:
@@ -97,8 +97,8 @@ class _Photos:
                 name = f"{image}{suffix}"
                 inside = Media(f"images/{name}", kind, file)
                 url = f"{self._address.rstrip('/')}/{name}"
-                found.append(Media(url, kind) if self._address else inside)
-        return found
+                media.append(Media(url, kind) if self._address else inside)
+        return media
 
 
 def _occurrences(
@@ -155,9 +155,9 @@ def _labels(
     resolve = lru_cache(None)(Proposals(table).resolve)  # a name that was proposed may be a class by now
     votes = [vote._replace(label=resolve(vote.label) or vote.label) for vote in votes]
     columns = {name: [getattr(vote, name) for vote in votes] for name in names}
-    found = aggregate_votes(**columns, **rule)
-    names = map(str, found.items.tolist())
-    rows = zip(names, found.labels.tolist(), found.valid.tolist(), found.votes.tolist(), strict=True)
+    decided = aggregate_votes(**columns, **rule)
+    names = map(str, decided.items.tolist())
+    rows = zip(names, decided.labels.tolist(), decided.valid.tolist(), decided.votes.tolist(), strict=True)
     return {item: (str(label), valid, number) for item, label, valid, number in rows}, listed
 
 

@@ -108,12 +108,12 @@ def _promises(promises: Mapping[str, Promise]) -> str:
 
 
 def _measured(promises: Mapping[str, Promise]) -> str:
-    found = {name: promise.measured for name, promise in promises.items() if promise.measured is not None}
-    if not found:
+    measured = {name: promise.measured for name, promise in promises.items() if promise.measured is not None}
+    if not measured:
         return "Nothing was measured on test rows.\n"
     lines = ["| sets | test rows | right class in the set (%) | 95 % interval | classes in a set |"]
     lines.append("| --- | ---: | ---: | --- | ---: |")
-    for name, one in found.items():
+    for name, one in measured.items():
         interval = (
             "" if one.low is None or one.high is None else f"{100 * one.low:.1f} to {100 * one.high:.1f}"
         )
@@ -130,8 +130,10 @@ def _groups(results: Results | None) -> str:
     lines = [f"| sets, right class in the set (%) | {' | '.join(results.groups)} |"]
     lines.append(f"| --- |{' ---: |' * len(results.groups)}")
     for name, sets in results.sets.items():
-        found = [sets.coverage.groups.get(group) for group in results.groups]
-        cells = [f"{100 * one.value:.1f}" if one and one.value is not None else "no rows" for one in found]
+        estimates = [sets.coverage.groups.get(group) for group in results.groups]
+        cells = [
+            f"{100 * one.value:.1f}" if one and one.value is not None else "no rows" for one in estimates
+        ]
         lines.append(f"| {_plain(name)} | {' | '.join(cells)} |")
     rows = ", ".join(f"{group} {of.rows:,}" for group, of in results.groups.items())
     return f"\nBy the training rows of the right class (test rows: {rows}):\n\n" + "\n".join(lines) + "\n"

@@ -45,8 +45,8 @@ def _bars(promises: Mapping[str, Promise], results: Results | None) -> Iterator[
     for name, promise in promises.items():
         level = None if promise.level is None else promise.level
         if promise.measured is not None:
-            found = promise.measured
-            yield Bar(name, Estimate(found.coverage, found.low, found.high), level)
+            measured = promise.measured
+            yield Bar(name, Estimate(measured.coverage, measured.low, measured.high), level)
         sets = None if results is None else results.sets.get(name)
         for group, estimate in {} if sets is None else sets.coverage.groups.items():
             if estimate.value is not None:

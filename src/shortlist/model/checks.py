@@ -92,11 +92,11 @@ def all_promises(
     predictors: Mapping[str, SetPredictor], promises: Mapping[str, Promise]
 ) -> dict[str, Promise]:
     """Return the promise of each predictor: the given one, or what the predictor itself tells."""
-    told = {name: predictor.promise for name, predictor in predictors.items()}
-    if unknown := [name for name in promises if name not in told]:
-        known = ", ".join(told) or "none"
-        raise ValueError(f"promises must be of the predictors ({known}), got {unknown[0]!r}")
-    return told | dict(promises)
+    stated = {name: predictor.promise for name, predictor in predictors.items()}
+    if unknown := [name for name in promises if name not in stated]:
+        names = ", ".join(stated) or "none"
+        raise ValueError(f"promises must be of the predictors ({names}), got {unknown[0]!r}")
+    return stated | dict(promises)
 
 
 def plain_values(about: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,16 +60,18 @@ class ModelError(ValueError):
 def model_folder(path: str | Path) -> Path:
     """Return the folder with ``model.json``: the given one, or ``model`` inside it, as in a run folder."""
     path = Path(path)
-    found = next((folder for folder in (path, path / "model") if (folder / "model.json").is_file()), None)
+    folder_of_model = next(
+        (folder for folder in (path, path / "model") if (folder / "model.json").is_file()), None
+    )
     for run in (path, path.parent):
         if (run / "run.json").is_file() and (run == path or path.name == "model"):
             _check_finished(run)
-    if found is None:
+    if folder_of_model is None:
         what = (
             "it has no model.json" if path.is_dir() else "it is a file" if path.exists() else "there is none"
         )
         raise ModelError(f"{path} is not a folder with a saved model: {what}")
-    return found
+    return folder_of_model
 
 
 def _check_finished(run: Path) -> None:
@@ -218,10 +220,10 @@ def write_calibration(
         results: Results of the new predictors on test rows; the model has none if ``None``.
     """
     check_predictor_names(predictors)
-    folder, known = Path(folder), {}
+    folder, trained_files = Path(folder), {}
     if description is None:
         description, manifest = read_description(folder, to_calibrate=True)
-        known = {name: record for name, record in manifest.items() if name in _TRAINED}
+        trained_files = {name: record for name, record in manifest.items() if name in _TRAINED}
     write_text(folder / "score_map.json", json.dumps(score_map.to_dict(), indent=0) + "\n")
     for name, predictor in predictors.items():
         save(predictor, predictor_path(folder, name))
@@ -231,15 +233,20 @@ def write_calibration(
     (folder / RESULTS).unlink(missing_ok=True)
     if results is not None:
         results.save(folder / RESULTS)
-    own = {name: predictor.promise for name, predictor in predictors.items()}
-    told = _plain_promises({**own, **(promises or {})})
-    parts = {"head": head, "predictors": list(predictors), "promises": told, "novelty": novelty is not None}
+    stated = {name: predictor.promise for name, predictor in predictors.items()}
+    all_promises = _plain_promises({**stated, **(promises or {})})
+    parts = {
+        "head": head,
+        "predictors": list(predictors),
+        "promises": all_promises,
+        "novelty": novelty is not None,
+    }
     card = _card_of(folder, {**description, **parts})
     for name in _CARD:
         (folder / name).unlink(missing_ok=True)
     for name, text in card.items():
         write_text(folder / name, text)
-    write_description(folder, {**description, **parts}, known=known)
+    write_description(folder, {**description, **parts}, known=trained_files)
     kept = {folder / name for name in read_manifest(folder)}
     # of predictors and detectors that are gone, or whose writer was killed
     for path in [*(folder / "predictors").glob("*"), *folder.glob("novelty.*")]:
@@ -274,10 +281,10 @@ def write_promises(
     """
     folder = Path(folder)
     description, known = read_description(folder)
-    told = {**description["promises"], **_plain_promises(promises)}
-    news = {**description, "promises": told}
+    all_promises = {**description["promises"], **_plain_promises(promises)}
+    news = {**description, "promises": all_promises}
     card = _card_of(folder, news)
-    if told != description["promises"]:
+    if all_promises != description["promises"]:
         for name, page in card.items():
             new = record_text(page)
             last = known.get(name, new)

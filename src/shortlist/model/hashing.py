@@ -32,9 +32,9 @@ def model_version(path: str | Path) -> str:
 
 def network_hash(network: nn.Module, about: Any) -> str:
     """Return the SHA-256 of a network's weights, and of plain values that tell what else belongs to it."""
-    found = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name, value in sorted(network.state_dict().items()):
         value = value.detach().cpu().contiguous()
-        found.update(json.dumps([name, str(value.dtype), list(value.shape)]).encode())
-        found.update(value.reshape(-1).view(torch.uint8).numpy())
-    return found.hexdigest()
+        digest.update(json.dumps([name, str(value.dtype), list(value.shape)]).encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()

@@ -218,8 +218,8 @@ class Model(OnHub):
     def scores_and_features(self, batch: Rows) -> tuple[Float[Tensor, "n c"], Tensor]:
         """Compute what :meth:`scores` and :meth:`features` give, by one pass through the network."""
         with self._running(batch) as inputs:
-            found = output_and_features(self.network, inputs, name=self.classifier)
-            return self._mapped(found[0]), promote(found[1])
+            output = output_and_features(self.network, inputs, name=self.classifier)
+            return self._mapped(output[0]), promote(output[1])
 
     def scored(self, batch: Rows, *, features: bool = False) -> tuple[Float[Tensor, "n c"], Tensor | None]:
         """Compute scores for :meth:`lists`; features too if asked for, or if the detector needs them."""

@@ -89,8 +89,8 @@ def _find(rows: CalibrationRows, pair: tuple[int, int], organ: str | None) -> Ne
         if min(photos.objects + others.objects) < _FEWEST:
             continue
         if photos.is_better_than(others, _LEVEL / len(tried)):
-            found = NextPhoto(name, pair, photos.told_apart, others.told_apart, sum(photos.objects))
-            best = max(best or found, found, key=lambda photo: photo.told_apart)
+            photo_to_ask = NextPhoto(name, pair, photos.told_apart, others.told_apart, sum(photos.objects))
+            best = max(best or photo_to_ask, photo_to_ask, key=lambda photo: photo.told_apart)
     return best
 
 

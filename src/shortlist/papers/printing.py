@@ -66,21 +66,21 @@ class _Printer:
             return [_plain([*line.labels, *published])]
         methods = [] if self._layout.methods_are_rows else self._own
         fits = [self._fits(place) for place in places]
-        own = [self._own_fits(method, {**line.at, **_rest(self._layout.columns)}) for method in methods]
-        rows = [_plain([*line.labels, "published", *published, *[""] * len(own)])]
+        own_fits = [self._own_fits(method, {**line.at, **_rest(self._layout.columns)}) for method in methods]
+        rows = [_plain([*line.labels, "published", *published, *[""] * len(own_fits)])]
         if not any(place is not None and place.table.compared for place in places):
             return rows
-        for turn in range(max(1, *(len(cell) for cell in [*fits, *own]))):
+        for turn in range(max(1, *(len(cell) for cell in [*fits, *own_fits]))):
             pairs = [self._pair(place, cell, turn) for place, cell in zip(places, fits, strict=True)]
             ours = [pair[0] for pair in pairs] + [
-                self._own_text({**line.at, **_rest(self._layout.columns)}, cell, turn) for cell in own
+                self._own_text({**line.at, **_rest(self._layout.columns)}, cell, turn) for cell in own_fits
             ]
             blank = [""] * len(line.labels)
             label = "ours" if turn == 0 else f"ours ({turn + 1})"
             rows.append(_plain([*blank, label, *ours]))
             differences = [pair[1] for pair in pairs]
             if any(differences):
-                rows.append(_plain([*blank, "difference", *differences, *[""] * len(own)]))
+                rows.append(_plain([*blank, "difference", *differences, *[""] * len(own_fits)]))
         return rows
 
     def own_rows(self, section: str) -> list[list[Cell]]:

@@ -89,10 +89,10 @@ def _in_order(values: Tensor, leading: int) -> tuple[Tensor, Tensor]:
     if leading == values.shape[1]:
         ranked = values.sort(dim=1, descending=True, stable=True).indices
         return ranked, torch.zeros_like(ranked, dtype=torch.bool)
-    found, ranked = largest(values, leading)
+    top_values, ranked = largest(values, leading)
     by_class = ranked.argsort(dim=1)
-    found, ranked = found.gather(1, by_class), ranked.gather(1, by_class)
-    in_order = found.sort(dim=1, descending=True, stable=True)
+    top_values, ranked = top_values.gather(1, by_class), ranked.gather(1, by_class)
+    in_order = top_values.sort(dim=1, descending=True, stable=True)
     # of classes that are equal to the last one, others may come first that are not among these
     return ranked.gather(1, in_order.indices), in_order.values == in_order.values[:, -1:]
 

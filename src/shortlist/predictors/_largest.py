@@ -77,11 +77,11 @@ class LargestValues(Accumulator[T]):
 
     def _append(self, values: Tensor) -> None:
         if self.ceiling < math.inf:
-            found, above = self._below_ceiling(values.reshape(-1))
+            kept, above = self._below_ceiling(values.reshape(-1))
         else:
-            found, above = at_least(values, self.floor), 0
-        self.dropped |= len(found) + above < values.numel()
-        self._keep(found)
+            kept, above = at_least(values, self.floor), 0
+        self.dropped |= len(kept) + above < values.numel()
+        self._keep(kept)
 
     def _keep(self, found: Tensor) -> None:
         """Copy values (m,) behind the others: kept as they are, they would hold on to memory around them."""
@@ -178,5 +178,5 @@ class LargestValues(Accumulator[T]):
 
     def count_at_least(self, bound: float) -> int:
         """Return how many of all values are >= a bound, which must not be below the floor."""
-        found = int((self.values() >= bound).sum()) + (self.at_floor if self.floor >= bound else 0)
-        return found + self.above
+        reaching = int((self.values() >= bound).sum()) + (self.at_floor if self.floor >= bound else 0)
+        return reaching + self.above

@@ -139,9 +139,9 @@ def _last_by_sample(values: Tensor, inside: Inside, ties: Ties, uniform: Tensor 
     held &= rank <= count + length
     size = held.sum(1, keepdim=True)
     last = _last_inside(near, held, ties)
-    known = ((size < length) | (count + length == values.shape[1])) & ((size > 0) | (count == 0))
-    known &= last.isfinite() | (count == 0)
-    for row in (~known[:, 0]).nonzero()[:, 0].tolist():
+    is_sure = ((size < length) | (count + length == values.shape[1])) & ((size > 0) | (count == 0))
+    is_sure &= last.isfinite() | (count == 0)
+    for row in (~is_sure[:, 0]).nonzero()[:, 0].tolist():
         in_order = _descending(values[row : row + 1])
         draws = None if uniform is None else uniform[row : row + 1]
         last[row] = _last_inside(in_order, inside(places_in_order(in_order, draws)), ties)
@@ -195,11 +195,13 @@ def _reaching(values: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
     """Return how many values reach each row's bound (n, 1), and their sum, both (n, 1) in float64."""
     exact = torch.empty(values.shape[1], dtype=torch.float64)  # kept: new memory takes as long as the sum
     below = torch.nextafter(bound, bound.new_tensor(-torch.inf))
-    found = []
+    counts_and_sums = []
     for row, at, under in zip(values, bound[:, 0].tolist(), below[:, 0].tolist(), strict=True):
         count = np.count_nonzero(row.numpy() >= at)
-        found.append([count, float(exact.copy_(threshold(row, under, 0.0)).sum()) if count else 0.0])
-    count, mass = torch.tensor(found, dtype=torch.float64)[:, :, None].unbind(1)
+        counts_and_sums.append(
+            [count, float(exact.copy_(threshold(row, under, 0.0)).sum()) if count else 0.0]
+        )
+    count, mass = torch.tensor(counts_and_sums, dtype=torch.float64)[:, :, None].unbind(1)
     return count, mass
 
 

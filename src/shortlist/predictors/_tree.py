@@ -103,10 +103,12 @@ class NodeMasses:
             masses = sums.gather(1, tree.ends[nodes]) - sums.gather(1, tree.starts[nodes])
             return masses.masked_fill(nodes == tree.root, 0.0)
         masses = np.zeros(nodes.shape)
-        found, places = np.nonzero(nodes.numpy() < tree.root)
-        if len(found):
-            of_values = found if rows is None else rows.numpy()[found]
-            masses[found, places] = self._added_up(of_values, nodes.numpy()[found, places])
+        rows_with_nodes, places = np.nonzero(nodes.numpy() < tree.root)
+        if len(rows_with_nodes):
+            of_values = rows_with_nodes if rows is None else rows.numpy()[rows_with_nodes]
+            masses[rows_with_nodes, places] = self._added_up(
+                of_values, nodes.numpy()[rows_with_nodes, places]
+            )
         return torch.from_numpy(masses)
 
     def _added_up(self, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:

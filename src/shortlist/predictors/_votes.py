@@ -24,8 +24,8 @@ class Votes(NamedTuple):
 def find_votes(votes: Tensor) -> Votes:
     """Find which classes have votes, in votes (n, c): counts or shares, finite and >= 0."""
     if can_read_values(votes):  # a tenth of the time of nonzero(), and NumPy compares in a third of PyTorch's
-        found = np.flatnonzero(promote(votes.detach()).numpy() != 0)
-        rows, classes = map(torch.from_numpy, np.divmod(found, max(1, votes.shape[1])))
+        voted = np.flatnonzero(promote(votes.detach()).numpy() != 0)
+        rows, classes = map(torch.from_numpy, np.divmod(voted, max(1, votes.shape[1])))
     else:
         rows, classes = votes.nonzero(as_tuple=True)
     weights = votes[rows, classes].double()

@@ -128,10 +128,10 @@ class NoveltyDetector(Calibrated):
     ) -> Float[Tensor, " n"]:
         """Compute the strangeness (n,) of rows from their scores or features, whichever is needed."""
         if not isinstance(self.strangeness, str):
-            found = self.strangeness(scores, features)
-            if not isinstance(found, Tensor) or can_read_values(found):
-                check_numbers("strangeness", found)
-            return found
+            values = self.strangeness(scores, features)
+            if not isinstance(values, Tensor) or can_read_values(values):
+                check_numbers("strangeness", values)
+            return values
         given = features if self.needs == "features" else scores
         if given is None:
             raise ValueError(f"{self.needs} must be given for strangeness={self.strangeness!r}, got None")

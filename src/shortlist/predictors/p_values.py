@@ -159,10 +159,10 @@ def class_steps(
     values, target, counts = _in_order(calibration, target, num_classes, classes)
     # rows come sorted: all of a row's own class that do not come before it are at least as strange
     place = _place_in_class(target, counts)
-    own = (1 + counts[target] - place).double() / (counts[target] + 1)
+    own_values = (1 + counts[target] - place).double() / (counts[target] + 1)
     fewest = counts.min() if classes == "all" else counts[counts > 0].min()
     start = (1 / (fewest + 1).double()).reshape(1)
-    return PValueSteps(values, torch.cat([start, own.flip(0)]).cummax(0).values)
+    return PValueSteps(values, torch.cat([start, own_values.flip(0)]).cummax(0).values)
 
 
 def macro_p_values(

@@ -282,14 +282,14 @@ class Population:
             number = torch.full((self._rows.num_classes,), -1)
             number[self._columns] = torch.arange(len(self._columns))
         for fit, size, classes in self._blocks():
-            own = target[start : start + len(fit), None]
+            true_classes = target[start : start + len(fit), None]
             start += len(fit)
             if classes is not None:
-                hits = classes == own
+                hits = classes == true_classes
                 values = [(part * hits).sum(1) for part in (fit, size)]
             else:
-                own = own if number is None else number[own]
-                values = [part.gather(1, own).squeeze(1) for part in (fit, size)]
+                true_classes = true_classes if number is None else number[true_classes]
+                values = [part.gather(1, true_classes).squeeze(1) for part in (fit, size)]
             ranks = (fit >= values[0][:, None]).sum(1)
             parts.append((*values, torch.where(values[0] > 0, ranks, self.num_classes)))
         fits, sizes, ranks = (torch.cat(part) for part in zip(*parts, strict=True))

@@ -62,9 +62,9 @@ def predictor_name(kind: type[Calibrated]) -> str:
     module, own = kind.__module__, kind.__qualname__
     importable = module != "__main__" and getattr(sys.modules.get(module), own, None) is kind
     if not importable or not issubclass(kind, Calibrated):
-        known = ", ".join(PREDICTORS)
+        names = ", ".join(PREDICTORS)
         raise ValueError(
-            f"predictor must be one of {known}, or of a class that a module has by its name, "
+            f"predictor must be one of {names}, or of a class that a module has by its name, "
             f"got {own} of {module}"
         )
     return f"{module}:{own}"

@@ -183,8 +183,8 @@ class TaxonomyNodes(SetPredictor):
             wrong = without.nonzero().squeeze(1)
             return {"scores": values.new_zeros(len(values)), "target": target}, (wrong, values[wrong])
         masses = climb(values, best, tree, without)
-        found = masses.gather(1, (without - 1).clamp_min(0)[:, None]).squeeze(1)
-        return {"scores": found.where(without > 0, 0.0), "target": target}, None
+        reached = masses.gather(1, (without - 1).clamp_min(0)[:, None]).squeeze(1)
+        return {"scores": reached.where(without > 0, 0.0), "target": target}, None
 
     def accumulator(self, max_rows: int | None = None) -> Accumulator[Finished]:
         """Return an accumulator of scores."""

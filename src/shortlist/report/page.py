@@ -148,7 +148,7 @@ def make_page(
     Raises:
         ValueError: If no run can be used; the message says why for each.
     """
-    own = own_sections(sections)
+    own_tables = own_sections(sections)
     models, folders, left_out = read_models(folders)
     runs, others = read_runs(folders)
     left_out |= others
@@ -158,7 +158,10 @@ def make_page(
     groups, others = group_runs(runs)
     experiments, number = group_by_data(groups), sum(len(group.runs) for group in groups) + len(models)
     work = _Work(BUDGET // max(1, len(experiments)) if pictures else None, progress, experiments, data)
-    parts = [_measure_experiment(number, each, work, own) for number, each in enumerate(experiments, start=1)]
+    parts = [
+        _measure_experiment(number, each, work, own_tables)
+        for number, each in enumerate(experiments, start=1)
+    ]
     parts += [_measure_model(number, each, work) for number, each in enumerate(models, start=len(parts) + 1)]
     report = PageReport(number, left_out | others, work.remarks)
     return _render_page(title or f"Short lists: {count(number, 'run')}", parts, report), report

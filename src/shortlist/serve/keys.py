@@ -52,10 +52,10 @@ class Keys:
             return None
         if not key:
             raise Refusal(401, "key_missing", "This server needs a key: send it as X-API-Key.")
-        found = _hash(key)
-        if found not in self._hashes:  # of hashes, whose comparison tells nothing about a key
+        digest = _hash(key)
+        if digest not in self._hashes:  # of hashes, whose comparison tells nothing about a key
             raise Refusal(401, "key_wrong", "The key is not known.")
-        return "key-" + found.hex()[:16]
+        return "key-" + digest.hex()[:16]
 
     def sign(self, name: str) -> str:
         """Return the end of an address that lets a browser fetch an image without a key."""

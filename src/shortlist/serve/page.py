@@ -156,9 +156,9 @@ def _is_drawing(service: Service) -> bool:
 
 def static_files() -> dict[str, tuple[bytes, str]]:
     """Read the files that the page loads, with their kinds."""
-    found = {}
+    contents = {}
     for entry in files("shortlist.serve").joinpath("static").iterdir():
         kind = _KINDS.get("." + entry.name.rsplit(".", 1)[-1])
         if kind is not None:
-            found[entry.name] = (entry.read_bytes(), kind)
-    return found
+            contents[entry.name] = (entry.read_bytes(), kind)
+    return contents

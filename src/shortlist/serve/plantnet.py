@@ -237,17 +237,17 @@ def _add_state(router: APIRouter, service: Service, refusals: dict[int | str, An
 
 def _place_of(service: Service, project: str) -> Place | None:
     """Return the place of a project; ``None`` for all classes."""
-    found = service.places.get(project)
-    if found is None and project != ALL and not service.any_project:
+    entry = service.places.get(project)
+    if entry is None and project != ALL and not service.any_project:
         names = ", ".join(f"'{name}'" for name in [ALL, *(place.name for place, _ in service.places)][:20])
         raise Refusal(404, "unknown_project", f"Project not found: this server has the project {names}")
-    return None if found is None else found[0]
+    return None if entry is None else entry[0]
 
 
 def _group(service: Service, organs: Sequence[str]) -> tuple[str, str] | None:
     """Return the group of calibration photos for the organ that all photos show, if there is one."""
-    known = service.card["choices"]["groups"].get("organ", ())
-    return ("organ", organs[0]) if len(set(organs)) == 1 and organs[0] in known else None
+    calibrated_organs = service.card["choices"]["groups"].get("organ", ())
+    return ("organ", organs[0]) if len(set(organs)) == 1 and organs[0] in calibrated_organs else None
 
 
 def _answer_form(

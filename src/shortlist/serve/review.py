@@ -95,8 +95,8 @@ def _reviewable(service: Service, item: str, person: str) -> Observation | None:
 
 async def _related(service: Service, client: str, seen: Observation, number: int) -> dict[str, Sequence[Any]]:
     """Return known images of each class of the list that are like the photos, as a list has them."""
-    known = service.known_images()
-    if not number or known is None:
+    index_of_images = service.known_images()
+    if not number or index_of_images is None:
         return {}
     copies = [service.feedback.store.copy_of(image) for image in seen.photos]
     uploads = [Upload("photo", copy) for copy in copies if copy is not None]
@@ -106,4 +106,4 @@ async def _related(service: Service, client: str, seen: Observation, number: int
         answer = await service.answer_object(uploads, options, held)
     pairs = zip(answer.listed.candidates, answer.related_images, strict=True)
     similar = {candidate.id: images for candidate, images in pairs}
-    return {id: similar.get(id) or known.examples(service.class_index[id], number) for id in listed}
+    return {id: similar.get(id) or index_of_images.examples(service.class_index[id], number) for id in listed}

@@ -84,8 +84,8 @@ class ServiceSource:
             current = place.current()
             if current is None:
                 raise ValueError(f"{place.folder} has no current release")
-            own = current.index if current.index and Path(current.index).is_dir() else None
-            return self._opened(place.model_path(current), self.index or own, **shared)
+            released_index = current.index if current.index and Path(current.index).is_dir() else None
+            return self._opened(place.model_path(current), self.index or released_index, **shared)
 
         def version() -> str:
             current = place.current()
@@ -107,8 +107,8 @@ class ServiceSource:
         model = Model.load(folder, network=self.network, device=self.device)
         if index is None and (folder / "index").is_dir():
             index = str(folder / "index")
-        known = None if index is None else ImageIndex.open(index, model=model)
+        opened_index = None if index is None else ImageIndex.open(index, model=model)
         names = ("audit", "limits", "any_project", "allow_urls", "people", "app_answers", "kind", "organs")
         options = {name: getattr(self, name) for name in names}
         places = () if self.places is None else read_places(self.places)
-        return Service(model, source=folder, index=known, places=places, **options, **parts)
+        return Service(model, source=folder, index=opened_index, places=places, **options, **parts)

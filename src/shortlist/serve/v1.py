@@ -116,9 +116,9 @@ def _add_classes(router: APIRouter, service: Service) -> None:
         """List the classes that the model knows, in the order of its table."""
         service.rate.take(service.client(request))
         wanted, language = folded(search).split(), language_of(request, lang)
-        found = [i for i, text in enumerate(words) if all(word in text for word in wanted)]
-        listed = [_class_form(service, i, language) for i in found[offset : offset + limit]]
-        return JSONResponse({"total": len(found), "classes": listed})
+        matching = [i for i, text in enumerate(words) if all(word in text for word in wanted)]
+        listed = [_class_form(service, i, language) for i in matching[offset : offset + limit]]
+        return JSONResponse({"total": len(matching), "classes": listed})
 
 
 def _add_class(router: APIRouter, service: Service) -> None:
@@ -136,8 +136,8 @@ def _add_class(router: APIRouter, service: Service) -> None:
         index = service.class_index.get(composed(id))
         if index is None:
             raise Refusal(404, "unknown_class", "The model has no class of this id.")
-        known = service.known_images()
-        images = [] if known is None else known.examples(index, _EXAMPLES)
+        index_of_images = service.known_images()
+        images = [] if index_of_images is None else index_of_images.examples(index, _EXAMPLES)
         return JSONResponse(
             {
                 **_class_form(service, index, language_of(request, lang)),
@@ -188,8 +188,8 @@ def _add_model(router: APIRouter, service: Service) -> None:
     def model(request: Request) -> Response:
         """Say what the model is, what it can do, and how well it does it."""
         service.rate.take(service.client(request))
-        known = service.known_images()
-        index = None if known is None else {"images": len(known)}
+        index_of_images = service.known_images()
+        index = None if index_of_images is None else {"images": len(index_of_images)}
         return JSONResponse(service.card | {"index": index, "feedback": service.drift()})
 
 
@@ -245,11 +245,11 @@ def _add_images(router: APIRouter, service: Service) -> None:
         if not service.keys.is_signed(id, signature):
             service.rate.take(service.client(request))
         unknown = Refusal(404, "unknown_image", "The index has no image of this id.")
-        known = service.known_images()
-        if known is None or not _IMAGE_ID.fullmatch(id):
+        index_of_images = service.known_images()
+        if index_of_images is None or not _IMAGE_ID.fullmatch(id):
             raise unknown
         try:
-            content = known.thumbnail(id)
+            content = index_of_images.thumbnail(id)
         except (KeyError, ValueError):
             raise unknown from None
         return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400"})

@@ -91,13 +91,13 @@ def cost_of(state: SuiteState, current: Sequence[CurrentRun]) -> Cost:
     spent += sum(run.seconds for run in at_work.values())
     left: float | None = 0.0
     for cell, point, name in missing:
-        known = next(
+        durations = next(
             (finished[key] for key in _kinds(cell, point, cell.method.trains) if key in finished), None
         )
-        if known is None or left is None:
+        if durations is None or left is None:
             left = None
             break
-        left += fmean(known) * (1 - (at_work[name].share if name in at_work else 0.0))
+        left += fmean(durations) * (1 - (at_work[name].share if name in at_work else 0.0))
     return Cost(spent, left, left / len(at_work) if left is not None and at_work else None)
 
 

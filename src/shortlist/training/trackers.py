@@ -34,9 +34,9 @@ def make_loggers(run: RunFolder, recipe: Recipe) -> list[Any]:
 def _logger(name: str, folder: Path, recipe: Recipe) -> Any:
     make = {"csv": _csv, "tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}.get(name)
     if make is None:
-        own = find_code("loggers", name)
+        make_own = find_code("loggers", name)
         try:
-            return own(folder / "logs")
+            return make_own(folder / "logs")
         except Exception as error:  # somebody's own code fails in its own way
             reason = f"{type(error).__name__}: {error}"
             raise ValueError(f"loggers: {name} cannot be made ({reason})") from error

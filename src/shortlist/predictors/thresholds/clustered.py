@@ -65,9 +65,9 @@ class Clustered(ThresholdRule):
         )
         rest = ~first & (cluster[target] >= 0)
         quantile = grouped_thresholds(scores[rest], cluster[target[rest]], num_clusters, coverage=coverage)
-        own = quantile[cluster.clamp_min(0)].where(cluster >= 0, math.inf)
+        of_cluster = quantile[cluster.clamp_min(0)].where(cluster >= 0, math.inf)
         rows = cluster[target[rest]].bincount(minlength=num_clusters)[cluster.clamp_min(0)]
-        return with_fallback(own, marginal, rows)
+        return with_fallback(of_cluster, marginal, rows)
 
 
 def _in_one_order(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -120,10 +120,10 @@ class ClassConditional(ThresholdRule):
         self, scores: Tensor, target: Tensor, num_classes: int, coverage: float, supremum: float = math.inf
     ) -> Thresholds:
         """Compute thresholds from the scores (n,) of the true classes ``target`` (n,)."""
-        own = grouped_thresholds(scores, target, num_classes, coverage=coverage)
+        of_class = grouped_thresholds(scores, target, num_classes, coverage=coverage)
         marginal = Marginal()(scores, target, num_classes, coverage).values
         rows = target.bincount(minlength=num_classes)
-        return with_fallback(own, marginal if self.fallback == "marginal" else own, rows)
+        return with_fallback(of_class, marginal if self.fallback == "marginal" else of_class, rows)
 
 
 @dataclass(frozen=True)
@@ -160,14 +160,14 @@ class Interpolated(ThresholdRule):
         marginal = Marginal()(scores, target, num_classes, coverage).values
         # a user's own values may have larger scores than probabilities can have
         largest = scores.new_tensor(supremum).maximum(scores.max())
-        found = with_fallback(grouped_thresholds(scores, target, num_classes, coverage=coverage), largest)
-        own, marginal = found.values, marginal.expand_as(found.values)
+        of_class = with_fallback(grouped_thresholds(scores, target, num_classes, coverage=coverage), largest)
+        own_values, marginal = of_class.values, marginal.expand_as(of_class.values)
         if self.weight in (0, 1):  # 0 * inf is not a number: an infinite end counts only where it has weight
-            mixed = own if self.weight else marginal.clone()
+            mixed = own_values if self.weight else marginal.clone()
         else:
-            mixed = torch.lerp(marginal, own, self.weight).nan_to_num(nan=math.inf, posinf=math.inf)
-        warning = found.warning and f"{found.warning}, for which the largest possible score stands in"
-        return Thresholds(mixed, found.fallback_classes, warning)
+            mixed = torch.lerp(marginal, own_values, self.weight).nan_to_num(nan=math.inf, posinf=math.inf)
+        warning = of_class.warning and f"{of_class.warning}, for which the largest possible score stands in"
+        return Thresholds(mixed, of_class.fallback_classes, warning)
 
 
 def with_fallback(own: Tensor, instead: Tensor, rows: Tensor | None = None) -> Thresholds:

@@ -27,12 +27,14 @@ class Populations:
 def measure_populations(view: MethodView) -> Populations | None:
     """Show coverage and size by number of photos and by group; None if the data say neither."""
     run = view.method.runs[0]
-    found = run.results.populations
-    if found is None or not (found.photos or found.groups):
+    populations = run.results.populations
+    if populations is None or not (populations.photos or populations.groups):
         return None
-    tables = [_table(column, lines) for column, lines in found.groups.items()]
-    drawing = _by_photos(view.name, found) if found.photos else None
-    return Populations(f"populations-{view.name}", run.name, format_percent(found.level), drawing, tables)
+    tables = [_table(column, lines) for column, lines in populations.groups.items()]
+    drawing = _by_photos(view.name, populations) if populations.photos else None
+    return Populations(
+        f"populations-{view.name}", run.name, format_percent(populations.level), drawing, tables
+    )
 
 
 def _by_photos(name: str, found: PopulationResults) -> Drawing:
@@ -77,8 +79,8 @@ def _value(lists: ListNumbers | None, value: str) -> float | None:
 def _table(head: str, lines: Mapping[str, PopulationNumbers]) -> Table:
     body = []
     for name, line in lines.items():
-        own = ("-", "-") if line.own is None else _cells(line.own)
-        body.append([name, line.objects, line.calibration, *own, *_cells(line.common)])
+        own_cells = ("-", "-") if line.own is None else _cells(line.own)
+        body.append([name, line.objects, line.calibration, *own_cells, *_cells(line.common)])
     return Table(f"Coverage in percent, and names in a list, by {head}", [head, *_HEADS], body)
 
 
