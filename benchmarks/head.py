@@ -8,7 +8,7 @@ of rows, as it goes from four million scores on.
 With ``--shards``, two processes take steps with cross-entropy, once with a copy of the head each whose
 gradients are averaged, and once with half of the classes each, on the rows of both.
 
-    python benchmarks/head.py            # as in docs/cluster.md
+    python benchmarks/head.py            # as in docs/guides/cluster.md
     python benchmarks/head.py --shards
 """
 

@@ -4,7 +4,8 @@ For each number of classes, a process scores rows of embeddings by a linear head
 AverageK and Conformal on what was scored, and evaluates it; this depends on the rows and hardly on the
 classes, so it is measured with the fewest classes and the most rows. The cost of a row is the difference
 between two numbers of rows, so that starting has no part in it; times are the processor's, on one thread. The
-memory of a worker does not grow with the rows, that of ``evaluate`` does. The table is in docs/cluster.md.
+memory of a worker does not grow with the rows, that of ``evaluate`` does. The table is in
+docs/guides/cluster.md.
 
     python benchmarks/sizing.py   # two minutes on a quiet machine
 """

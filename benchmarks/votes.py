@@ -3,7 +3,7 @@
 Votes are made up: activity of users and frequency of labels fall like 1/rank, three of four votes name the
 label of their item. They are written as Parquet to a folder that is removed afterwards.
 
-    python benchmarks/votes.py --votes 10000000   # as in docs/loop.md
+    python benchmarks/votes.py --votes 10000000   # as in docs/guides/loop.md
 """
 
 import argparse

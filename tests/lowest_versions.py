@@ -1,4 +1,4 @@
-"""Print the lowest versions that pyproject.toml allows as requirements; docs/install.md says what for."""
+"""Print the lowest versions that pyproject.toml allows: what for is in docs/guides/install.md."""
 
 import re
 import sys

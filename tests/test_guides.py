@@ -42,7 +42,7 @@ def call(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_guide_works_as_written(name, tmp_path):
-    page = DOCS / "extending" / f"{name}.md"
+    page = DOCS / "guides/extending" / f"{name}.md"
     assert len(page.read_text().splitlines()) <= 80  # two screens
     commands = write_files(page, tmp_path)
     assert len(commands) == 2
@@ -58,7 +58,7 @@ def test_a_guide_works_as_written(name, tmp_path):
 
 @pytest.mark.slow
 def test_a_loss_is_compared_with_all_others_by_the_commands_of_the_page(tmp_path):
-    init, run, status, report = write_files(DOCS / "compare_your_loss.md", tmp_path)
+    init, run, status, report = write_files(DOCS / "guides/compare_your_loss.md", tmp_path)
     done = call(init, tmp_path)
     assert done.returncode == 0, done.stderr
     suite = yaml.safe_load((tmp_path / "suite.yaml").read_text())

@@ -1,4 +1,4 @@
-"""The commands of docs/loop.md, from the page, for three rounds, with answers over HTTP."""
+"""The commands of docs/guides/loop.md, from the page, for three rounds, with answers over HTTP."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ import pytest
 from shortlist.class_table import ClassTable
 from tests.test_own_photos import CORNERS, ENVIRONMENT, draw_photo
 
-PAGE = Path(__file__).parents[1] / "docs/loop.md"
+PAGE = Path(__file__).parents[1] / "docs/guides/loop.md"
 FIRST = ["data build", "init", "train", "index", "release", "serve"]
 ROUND = ["feedback export", "data grow", "train", "index", "release"]
 NAMES = dict(

@@ -1,4 +1,4 @@
-"""What docs/migration.md says is the same, is, and its numbers of what differs are true.
+"""What docs/guides/migration.md says is the same, is, and its numbers of what differs are true.
 
 Peers that are not installed are left out.
 """
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of the peers
 
 
 HALF = 2000  # rows that calibrate, and rows that measure
-PAGE = (Path(__file__).parents[1] / "docs" / "migration.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs/guides/migration.md").read_text()
 
 
 @pytest.fixture(scope="module")

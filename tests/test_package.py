@@ -96,7 +96,7 @@ def test_every_public_name_is_documented(module):
 
 
 def test_docs_name_every_loss_and_operator():
-    page = (ROOT / "docs/losses.md").read_text()
+    page = (ROOT / "docs/guides/losses.md").read_text()
     assert set(re.findall(r"^\| `(\w+)` \|", page, flags=re.M)) == set(LOSSES)
-    page = (ROOT / "docs/operators.md").read_text()
+    page = (ROOT / "docs/guides/operators.md").read_text()
     assert all(f"`{name}" in page for name in ops.__all__)

@@ -1,4 +1,4 @@
-"""The Python of README and of the pages runs. Tutorials and guides are run by ``test_site.py``.
+"""The Python of README and of the pages runs.
 
 A block that the tests cannot run is opened by ```` ```python title="..." ````: its title says what it needs,
 for readers too.
@@ -22,18 +22,19 @@ from shortlist.recipes.recipe import make_recipe
 from tests.run_factory import finished_run
 
 ROOT = Path(__file__).parents[1]
-RUN_ELSEWHERE = {"faq.md", "migration.md"}
-SLOW = {"docs/glyphs.md"}  # renders the glyphs, if they are not in the cache
+WITH_PHOTOS = "docs/tutorials/own_photos.md"  # its code needs a run: tests/test_own_photos.py
+GO_ON = {"docs/guides/scikit_learn.md"}  # whose blocks use what those before made
+SLOW = {"docs/explanations/glyphs.md"}  # renders the glyphs, if they are not in the cache
 CODE = re.compile(r"^```python\n(.*?)^```", flags=re.S | re.M)
 PAGES = [
-    str(path.relative_to(ROOT))
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    if path.name not in RUN_ELSEWHERE and CODE.search(path.read_text())
+    page
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if (page := str(path.relative_to(ROOT))) != WITH_PHOTOS and CODE.search(path.read_text())
 ]
 
 
 def two_runs() -> None:
-    """The runs of docs/report.md."""
+    """The runs of docs/guides/report.md."""
     table = ClassTable(names=("oak", "ash", "elm", "fir"), counts=(40, 30, 20, 5))
     for seed, name in enumerate(("cross_entropy", "noised_topk")):
         generator = torch.Generator().manual_seed(seed)
@@ -47,7 +48,7 @@ def two_runs() -> None:
 
 
 def plants_and_their_index() -> None:
-    """The model, the index and the photos of docs/similar_images.md."""
+    """The model, the index and the photos of docs/guides/similar_images.md."""
     names = [f"species {i}" for i in range(21)]
     prepare = Preprocessing(height=32, width=32, resize=None, mean=(0.5,) * 3, std=(0.5,) * 3)
     spec = NetworkSpec(name="small_cnn", options={"width": 4}, num_classes=21, input_shape=(3, 32, 32))
@@ -70,7 +71,7 @@ def module_of(example: str):
     return module
 
 
-NEEDS = {"docs/report.md": two_runs, "docs/similar_images.md": plants_and_their_index}
+NEEDS = {"docs/guides/report.md": two_runs, "docs/guides/similar_images.md": plants_and_their_index}
 
 
 @pytest.mark.parametrize(
@@ -82,8 +83,9 @@ def test_python_of_the_pages_runs(page, tmp_path, monkeypatch):
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     if page in NEEDS:
         NEEDS[page]()
+    names: dict = {}
     for code in CODE.findall((ROOT / page).read_text()):
-        exec(compile(code, page, "exec"), {})
+        exec(compile(code, page, "exec"), names if page in GO_ON else {})
 
 
 def test_calls_in_sentences_can_be_written_as_they_are():
@@ -103,8 +105,8 @@ def test_blocks_that_are_not_run_say_what_they_need():
 
 
 def test_options_of_the_decision_table_are_options_of_recipes():
-    """Each ``--set`` of docs/choosing.md, as the command takes it."""
-    lines = re.findall(r"`(--set .*?)`", (ROOT / "docs/choosing.md").read_text())
+    """Each ``--set`` of docs/guides/choosing.md, as the command takes it."""
+    lines = re.findall(r"`(--set .*?)`", (ROOT / "docs/guides/choosing.md").read_text())
     assert len(lines) >= 6
     for line in lines:
         changes = [word for word in shlex.split(line) if word != "--set"]

@@ -13,18 +13,8 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-WITH_PHOTOS = "tutorials/own_photos.md"  # its code needs a run: tests/test_own_photos.py
-GO_ON = {"guides/scikit_learn.md"}  # whose blocks use what those before made
-RUN_HERE = sorted(
-    str(path.relative_to(DOCS))
-    for path in [
-        *DOCS.glob("tutorials/*.md"),
-        *DOCS.glob("guides/*.md"),
-        DOCS / "install.md",
-        DOCS / "faq.md",
-        DOCS / "migration.md",
-    ]
-)
+KINDS = ("tutorials", "guides", "reference", "explanations")
+EVIDENCE = ("results/", "speed.md")  # of explanations, for their numbers
 ASKING = {  # what a browser fetches by itself
     "script": "src",
     "img": "src",
@@ -42,13 +32,6 @@ def python_of(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.S)
 
 
-@pytest.mark.parametrize("page", [page for page in RUN_HERE if page != WITH_PHOTOS])
-def test_python_of_tutorials_and_guides_runs(page):
-    names: dict = {}
-    for code in python_of(DOCS / page):
-        exec(code, names if page in GO_ON else {})
-
-
 def documented_modules() -> set[str]:
     pages = "".join(path.read_text() for path in DOCS.glob("reference/*.md"))
     return set(re.findall(r"^::: (\S+)", pages, flags=re.M))
@@ -63,13 +46,29 @@ def test_the_reference_has_each_module_that_pages_import_from():
     assert imported - {"shortlist"} <= documented_modules()
 
 
-def test_each_page_is_in_the_navigation():
+def pages_of(entry) -> list[str]:
+    """The pages of a part of the navigation."""
+    if isinstance(entry, str):
+        return [entry]
+    return [
+        page for part in (entry.values() if isinstance(entry, dict) else entry) for page in pages_of(part)
+    ]
+
+
+def test_each_page_is_of_one_of_four_kinds():
+    """In the navigation, and in the folder of its kind."""
     text = re.sub(r"^hooks:.*$", "", (ROOT / "mkdocs.yml").read_text(), flags=re.M)
-    listed = set(re.findall(r"[\w/]+\.md", yaml.dump(yaml.safe_load(text)["nav"])))
-    made = {"index.md", "changelog.md", "contributing.md", "security.md", "conduct.md", "governance.md"}
-    made.add("reference/command_line.md")
-    there = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
-    assert listed - made == there
+    navigation = {
+        name: pages_of(part) for entry in yaml.safe_load(text)["nav"] for name, part in entry.items()
+    }
+    assert list(navigation) == ["Home", "Tutorials", "Guides", "Reference", "Explanations", "Project"]
+    made = {"reference/command_line.md"}
+    there = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")} | made
+    listed = [page for name in KINDS for page in navigation[name.title()]]
+    assert sorted(listed) == sorted(there)
+    for name in KINDS:
+        places = (f"{name}/", *EVIDENCE) if name == "explanations" else (f"{name}/",)
+        assert all(page.startswith(places) for page in navigation[name.title()]), name
 
 
 @pytest.fixture(scope="module")
@@ -131,11 +130,33 @@ def test_built_pages_ask_no_other_server(site):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
-def test_pages_fit_the_screen_and_stay_at_home(site, browser, width):
+def test_every_page_fits_the_screen_and_stays_at_home(site, browser, width):
+    """A wide formula or table scrolls by itself, never the page."""
     page = browser.new_page(viewport={"width": width, "height": 844})
     requests = []
     page.on("request", lambda request: requests.append(request.url))
-    for name in ("index", "losses", "recipes", "migration", "papers", "reference/losses", "security"):
-        page.goto((site / f"{name}.html").as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+    wide = {}
+    for path in sorted(site.rglob("*.html")):
+        page.goto(path.as_uri())
+        if (width_of_page := page.evaluate("document.documentElement.scrollWidth")) > width:
+            wide[str(path.relative_to(site))] = width_of_page
+    page.close()
+    assert not wide
     assert all(url.startswith(("file:", "data:", "blob:")) for url in requests)
+
+
+@pytest.mark.slow
+def test_tables_fit_the_screen_of_a_laptop(site, browser):
+    """All but those of results, which have a column for each metric."""
+    page = browser.new_page(viewport={"width": 1280, "height": 844})
+    cut = {}
+    for path in sorted(site.rglob("*.html")):
+        if path.parent.name == "results":
+            continue
+        page.goto(path.as_uri())
+        tables = "[...document.querySelectorAll('.md-typeset__scrollwrap')]"
+        widths = page.evaluate(f"{tables}.map(e => e.scrollWidth - e.clientWidth)")
+        if (over := max(widths, default=0)) > 0:
+            cut[str(path.relative_to(site))] = over
+    page.close()
+    assert not cut

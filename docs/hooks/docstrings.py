@@ -15,13 +15,18 @@ _ROLE = re.compile(r":(?:class|func|meth|mod|attr|data):`(~?)([\w.]+)`")
 def for_a_page(text: str) -> str:
     """Rewrite the formulas and the roles of a docstring."""
     text = _EXAMPLE.sub("Examples:", text)
-    text = _BLOCK.sub(lambda found: f"{found[1]}{_formula(found[2], 'block')}\n", text)
+    text = _BLOCK.sub(lambda found: f"{found[1]}{_block(found[2])}\n", text)
     text = _INLINE.sub(lambda found: _formula(found[1], "inline"), text)
     return _ROLE.sub(_link, text)
 
 
 def _formula(latex: str, display: Any) -> str:
     return convert(" ".join(latex.split()), display=display)
+
+
+def _block(latex: str) -> str:
+    """Return a formula in a place of its own, which scrolls if it is wider than the page."""
+    return f'<div class="formula">{_formula(latex, "block")}</div>'
 
 
 def _link(found: re.Match[str]) -> str:

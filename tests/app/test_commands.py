@@ -1,4 +1,4 @@
-"""The commands of docs/export.md about the app, as they are written there."""
+"""The commands of docs/guides/export.md about the app, as they are written there."""
 
 import os
 import re
@@ -23,7 +23,8 @@ from tests.serve.parts import TREES, png
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-SECTION = (ROOT / "docs" / "export.md").read_text(encoding="utf-8").split("## The app")[1].split("\n## ")[0]
+PAGE = (ROOT / "docs/guides/export.md").read_text(encoding="utf-8")
+SECTION = PAGE.split("## The app")[1].split("\n## ")[0]
 COMMANDS = [line for block in re.findall(r"```\n(.*?)```", SECTION, re.S) for line in block.splitlines()]
 
 

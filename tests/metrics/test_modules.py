@@ -209,7 +209,7 @@ def test_two_processes_equal_one(tmp_path):
 
 def test_the_page_runs():
     load()
-    page = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/guides/metrics.md").read_text()
     (code,) = (code for code in re.findall(r"```python\n(.*?)```", page, flags=re.S) if "modules" in code)
     names: dict = {}
     exec(code, names)

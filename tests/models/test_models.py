@@ -250,7 +250,7 @@ def test_smallest_images(name, size):
 
 
 def test_the_page_names_every_model_and_its_code_runs():
-    page = (Path(__file__).parents[2] / "docs/models.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/guides/models.md").read_text()
     assert set(re.findall(r"^\| `(\w+)` \|", page, flags=re.M)) == set(MODELS)
     (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.S)
     exec(code, {})

@@ -35,7 +35,7 @@ def test_sorted_wires_do_not_see_the_numbers_of_classes(method):
     ("distribution", "low", "high"), [([0.5, 0, 0, 0, 0.5], 0.05, 0.07), ([0, 0, 0, 0, 1], 0.07, 0.09)]
 )
 def test_how_much_the_published_wires_see_the_numbers_of_classes(distribution, low, high):
-    """The shares that docs/operators.md names, of 100 classes at the default steepness."""
+    """The shares that docs/guides/operators.md names, of 100 classes at the default steepness."""
     scores, target, renamed = torch.randn(500, 100), torch.randint(100, (500,)), torch.randperm(100)
     options = {"distribution": distribution, "reduction": "none"}
     before = ranked_topk_loss(scores, target, **options)

@@ -25,7 +25,7 @@ from tests.datasets import trees
 from tests.training.small import silent
 
 FOLDER = recipe_path("cifar100_average5").parent
-DOCS = Path(__file__).parents[2] / "docs" / "recipes.md"
+DOCS = Path(__file__).parents[2] / "docs/guides/recipes.md"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "variants")
 VARIANTS: dict[str, dict[str, list[str]]] = yaml.safe_load((FOLDER / "variants.yaml").read_text())
 BASELINES = VARIANTS["plantnet300k_baselines"]
@@ -382,7 +382,7 @@ def test_a_short_run_of_every_recipe_to_its_results(name, variant, roots, tmp_pa
     assert results.metrics()["top1.micro"].value == pytest.approx(top1)
 
 
-# docs/recipes.md
+# docs/guides/recipes.md
 
 
 def keys_of(section, prefix="") -> list[str]:

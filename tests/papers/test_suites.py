@@ -203,7 +203,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_page_of_papers_names_every_suite_and_every_table():
-    text = (DOCS / "papers.md").read_text()
+    text = (DOCS / "guides/papers.md").read_text()
     assert {name for name in NAMES if f"`{name}`" not in text} == set()
     of_paper = dict(re.findall(r"^## (\w+ et al\., \w* ?\d{4}).*?\n(.*?)(?=^## |\Z)", text, re.M | re.S))
     parts = {
@@ -240,7 +240,7 @@ def trained_runs(path: Path) -> int:
 
 def test_the_page_of_suites_counts_their_runs():
     lines = re.findall(
-        r"^\| (`\w+`(?:, `\w+`)*) \|.*\| (\d+)(?: each)? \|$", (DOCS / "suites.md").read_text(), re.M
+        r"^\| (`\w+`(?:, `\w+`)*) \|.*\| (\d+)(?: each)? \|$", (DOCS / "guides/suites.md").read_text(), re.M
     )
     rows = {
         name: number for names, number in lines for name in re.findall(r"\w+", names) if name not in NAMES

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from shortlist.papers.page import published_page
 
-PAGE = Path(__file__).parents[2] / "docs" / "published.md"
+PAGE = Path(__file__).parents[2] / "docs/explanations/published.md"
 
 
 def test_the_page_of_published_numbers_is_the_one_of_the_data():

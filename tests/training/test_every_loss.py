@@ -61,7 +61,8 @@ def recipe_of(name: str):
 
 
 # How far the probabilities are off: promised against found, as a share of all rows (see calibration_error),
-# and their distance to the exact posterior (total variation). These are the stated errors of docs/scores.md.
+# and their distance to the exact posterior (total variation).
+# These are the stated errors of docs/explanations/scores.md.
 ERRORS = {
     "cross_entropy": (0.04, 0.14),
     "topk_hinge": (0.08, 0.30),

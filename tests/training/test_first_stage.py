@@ -160,7 +160,7 @@ def test_the_command(source, tmp_path):
 
 @pytest.mark.slow
 def test_the_commands_of_the_page(tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs/runs.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/guides/runs.md").read_text()
     section = page.split("## One training, several runs")[1].split("```")[1]
     monkeypatch.chdir(tmp_path)
     for line in section.strip().splitlines():

@@ -58,7 +58,7 @@ def export(
 ) -> None:
     """Export a model for other devices: as ONNX, as an app that works offline, or as its own folder.
 
-    All of them make the same lists with the same promise; docs/export.md says what differs.
+    All of them make the same lists with the same promise; docs/guides/export.md says what differs.
     """
     from shortlist._bounds import check_choice
     from shortlist.model import WEIGHTS, export_lists, model_version

@@ -204,7 +204,7 @@ def _shown(metrics: Sequence[str] | None, names: Sequence[str]) -> list[str]:
             near = get_close_matches(name, names, n=5, cutoff=0.4) or names[:5]
             raise ValueError(
                 f"metrics must be of those that the runs have, got {name!r}; the nearest are "
-                f"{', '.join(near)}; docs/metrics.md has all names"
+                f"{', '.join(near)}; docs/guides/metrics.md has all names"
             )
     shown: list[str] = []
     for name in metrics:

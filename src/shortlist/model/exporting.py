@@ -39,7 +39,7 @@ def export_lists(
 
     ``model.onnx`` goes from a picture, or from prepared inputs, to scores and sets. ``rows.safetensors`` are
     the calibration rows, from which sets of any coverage, size and place are made. ``lists.json`` is the
-    rest: classes, promises, inputs and outputs, and size and hash of both files. See docs/export.md.
+    rest: classes, promises, inputs and outputs, and size and hash of both files. See docs/guides/export.md.
 
     Args:
         model: The model.

@@ -11,11 +11,12 @@ from shortlist.papers.published import (
     number_text,
 )
 
+_WIDEST = 12  # columns that fit a screen: a wider table is turned, if it has fewer rows
 _HEAD = """# Published numbers
 
 Every number of the papers' tables of results, as printed, and the suite that makes ours.
-`shortlist papers page > docs/published.md` writes this page from `src/shortlist/papers/tables`, which
-`shortlist report` reads too.
+`shortlist papers page > docs/explanations/published.md` writes this page from
+`src/shortlist/papers/tables`, which `shortlist report` reads too.
 
 - `±` is half the published 95 % interval.
 - In parentheses are the classes with few, medium and many training images.
@@ -45,9 +46,11 @@ def _section(table: PublishedTable) -> str:
     lines = [f"### {place}: {table.name}\n", f"{about}.\n"]
     if table.suite:
         lines.append(f"`shortlist suite run papers:{table.suite}`\n")
-    heads = ["method", *(column.name for column in table.columns)]
-    rows = [[row.method, *map(_shown, row.cells)] for row in table.rows]
-    lines += [pipe_row(heads), pipe_row(["---"] * len(heads)), *map(pipe_row, rows)]
+    grid = [["method", *(column.name for column in table.columns)]]
+    grid += [[row.method, *map(_shown, row.cells)] for row in table.rows]
+    if len(grid[0]) > max(_WIDEST, len(grid)):
+        grid = [list(line) for line in zip(*grid, strict=True)]
+    lines += [pipe_row(grid[0]), pipe_row(["---"] * len(grid[0])), *map(pipe_row, grid[1:])]
     return "\n".join(lines) + "\n"
 
 

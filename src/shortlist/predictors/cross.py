@@ -23,9 +23,10 @@ class CrossConformal:
     n rows have a score below the one that the class gets *from the same model*. With one fold this is the
     set of :class:`Conformal`.
 
-    With folds of equal size, drawn at random, the set holds the class of a new row with probability
-    :math:`1 - 2a - \min\{2(1 - 1/K)/(n/K + 1),\, (1 - K/n)/(K + 1)\}` or more, where ``coverage`` is
-    :math:`1 - a`. Stable models come near :math:`1 - a`.
+    With folds of equal size, drawn at random, the set holds the class of a new row with this probability
+    or more, where ``coverage`` is :math:`1 - a`. Stable models come near :math:`1 - a`.
+
+    .. math:: 1 - 2a - \min\{2(1 - 1/K)/(n/K + 1),\, (1 - K/n)/(K + 1)\}
 
     Args:
         predictor: Coverage and conformity score; it is not calibrated itself. Its rule must be

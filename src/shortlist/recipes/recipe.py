@@ -37,7 +37,7 @@ class RecipeError(ValueError):
 
 
 class Recipe(s.Section):
-    """The recipe of a run, from data to metrics; see ``docs/recipes.md``."""
+    """The recipe of a run, from data to metrics; see ``docs/guides/recipes.md``."""
 
     name: str = Field("run", pattern=_FILE_NAME, description="of the run folder")
     about: str = ""

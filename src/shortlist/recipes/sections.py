@@ -201,7 +201,7 @@ class SelectionSection(Section):
 
 
 class AdjustSection(Section):
-    """The adjustment of the network's scores before sets are made from them; see ``docs/scores.md``.
+    """The adjustment of the network's scores before sets are made; see ``docs/explanations/scores.md``.
 
     Left out, it is what the loss asks for: nothing for a loss whose scores are log-posteriors; a temperature
     and the exponent of the class priors, fitted together on the validation rows, for any other; and a shift
@@ -268,7 +268,7 @@ class NoveltySection(Section):
     """The detector of strangers: its strangeness, what it promises, and about what.
 
     ``probability`` and ``energy`` need the scores alone; ``distance`` is that of the features to the nearest
-    class mean of the training rows. See ``docs/novelty.md``.
+    class mean of the training rows. See ``docs/guides/novelty.md``.
     """
 
     strangeness: Literal["probability", "energy", "distance"] = "probability"

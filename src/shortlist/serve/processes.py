@@ -1,8 +1,8 @@
 """Several processes behind one address: a parent that binds it, starts them, and replaces those that die.
 
 The workers of uvicorn (``uvicorn.supervisors.Multiprocess``) cost no more: 0.92 of the processor's time an
-image at 64 clients (three turns, busy machine). They keep fewer promises of docs/serving.md: workers go
-on without their parent and are started anew for ever, one that loads for longer than 5 s is killed, and while
+image at 64 clients (three turns, busy machine). They keep fewer promises: workers go on
+without their parent and are started anew for ever, one that loads for longer than 5 s is killed, and while
 they end, new connections wait for nobody. All methods of theirs but the loop would have to be replaced.
 """
 

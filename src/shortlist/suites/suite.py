@@ -66,7 +66,7 @@ class Method(_Part):
 
 
 class Suite(_Part):
-    """A suite of methods, grids and seeds, on each combination of axes' values; see ``docs/suites.md``."""
+    """Methods, grids and seeds, on each combination of axes' values; see ``docs/guides/suites.md``."""
 
     name: Name
     about: str = ""
