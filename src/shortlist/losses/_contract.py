@@ -131,14 +131,15 @@ def class_loss(
     # with several processes, another one may have rows that are ignored
     if check_target(target, logits, ignore_index=ignore_index) and weight is None and num_processes() == 1:
         return reduce_rows(row_loss(logits, target), reduction)
-    counted = target != ignore_index
-    target = torch.where(counted, target, 0)
+    ignored = target == ignore_index
+    target = target.masked_fill(ignored, 0)
     rows = row_loss(logits, target)
     if weight is None:
-        rows, total = torch.where(counted, rows, 0), counted.sum()
+        total = (~ignored).sum()
     else:
-        row_weight = torch.where(counted, weight.to(rows.dtype)[target], 0)
-        rows, total = torch.where(counted, rows * row_weight, 0), row_weight.sum()
+        row_weight = weight.to(rows.dtype)[target].masked_fill(ignored, 0)
+        rows, total = rows * row_weight, row_weight.sum()
+    rows = rows.masked_fill(ignored, 0)
     return weighted_mean(rows, total) if reduction == "mean" else reduce_rows(rows, reduction)
 
 

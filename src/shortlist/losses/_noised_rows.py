@@ -47,7 +47,8 @@ def perturbed_gap(scores: Tensor, target: Tensor, *, k: int, noise_std: float, *
         return _operator(scores, target, k, noise_std)
     index, drawn = places
     both = scores.gather(1, torch.cat([index, target[:, None]], dim=1))
-    return lead_over(both[:, -1], both[:, :-1].mean(1)) + drawn.mean(1)
+    other, true = both.split([index.shape[1], 1], dim=1)
+    return lead_over(true.squeeze(1), other.mean(1)) + drawn.mean(1)
 
 
 def _expected_gap(

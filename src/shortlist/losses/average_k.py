@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import log_softmax, softplus
+from torch.nn.functional import log_softmax, nll_loss, softplus
 
 from shortlist._bounds import check_choice
 from shortlist._checks import (
@@ -97,21 +97,20 @@ def average_k_loss(
         check_class_vector("weight", weight, num_classes=c)
     # flat indices tell the pseudo-positives
     scores, proposals = promote(set_logits).contiguous(), promote(proposal_logits).contiguous()
-    counted = target != ignore_index
-    target = torch.where(counted, target, 0)[:, None]
+    ignored = target == ignore_index
+    target = target.masked_fill(ignored, 0)
+    count = global_count(~ignored)
     log_p = log_softmax(proposals, dim=1)
-    chosen, kept = _pseudo_positives(log_p.detach(), target, counted, k)
-    rows = _SetRows.apply(scores, target, chosen, kept, alpha / max(k - 1, 1e-9), alpha / (c - k))
-    rows = rows - log_p.gather(1, target).squeeze(1)
-    row_weight = torch.ones_like(rows) if weight is None else weight.to(rows.dtype)[target[:, 0]]
-    row_weight = torch.where(counted, row_weight, 0)
-    rows = torch.where(counted, rows * row_weight, 0)
+    chosen, kept = _pseudo_positives(log_p.detach(), target[:, None], ignored, count, k)
+    rows = _SetRows.apply(scores, target[:, None], chosen, kept, alpha / max(k - 1, 1e-9), alpha / (c - k))
+    rows = rows + nll_loss(log_p, target, reduction="none")
+    if weight is not None:
+        row_weight = weight.to(rows.dtype)[target].masked_fill(ignored, 0)
+        rows = rows * row_weight
+    rows = rows.masked_fill(ignored, 0)
     if reduction != "mean":
         return reduce_rows(rows, reduction)
-    total = (
-        global_count(counted).to(rows.dtype) if weight is None else global_sum_of(row_weight.sum()).detach()
-    )
-    return global_mean(rows.sum(), total)
+    return global_mean(rows.sum(), count if weight is None else global_sum_of(row_weight.sum()).detach())
 
 
 def _check_heads(set_logits: Tensor, proposal_logits: Tensor) -> None:
@@ -129,14 +128,16 @@ def _check_options(k: float, alpha: float, num_classes: int | None = None) -> fl
     return check_average_size(k, num_classes)
 
 
-def _pseudo_positives(log_p: Tensor, target: Tensor, counted: Tensor, k: float) -> tuple[Tensor, Tensor]:
+def _pseudo_positives(
+    log_p: Tensor, target: Tensor, ignored: Tensor, count: Tensor, k: float
+) -> tuple[Tensor, Tensor]:
     """Choose entries of this process's (n, c): flat indices, and which of them are pseudo-positives."""
-    others = log_p.scatter(1, target, -torch.inf).masked_fill_(~counted[:, None], -torch.inf)
-    wanted = ((k - 1) * global_count(counted).to(wide_type(log_p))).round()
+    others = log_p.scatter(1, target, -torch.inf).masked_fill_(ignored[:, None], -torch.inf)
+    wanted = ((k - 1) * count.to(wide_type(log_p))).round()
     per_row = 0
     while per_row < k - 1:  # by comparing: in a compiled graph k may be a symbol, which cannot be rounded
         per_row += 1
-    return largest_in_batch(others, wanted=wanted, most=per_row * len(counted))
+    return largest_in_batch(others, wanted=wanted, most=per_row * len(ignored))
 
 
 class _SetRows(torch.autograd.Function):
@@ -157,9 +158,9 @@ class _SetRows(torch.autograd.Function):
         negative: float,
     ) -> Tensor:
         terms = softplus(scores).mul_(negative)
-        terms.scatter_(1, target, softplus(-scores.gather(1, target)))
+        terms.scatter_(1, target, softplus(scores.gather(1, target).neg_()))
         flat = terms.view(-1)
-        picked = positive * softplus(-scores.reshape(-1)[chosen])
+        picked = softplus(scores.reshape(-1)[chosen].neg_()).mul_(positive)
         flat[chosen] = torch.where(kept, picked, flat[chosen])
         ctx.save_for_backward(scores, target, chosen, kept)
         ctx.factors = positive, negative
@@ -167,15 +168,14 @@ class _SetRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        upstream = gradients[0][:, None]
         scores, target, chosen, kept = ctx.saved_tensors
         positive, negative = ctx.factors
-        gradient = torch.sigmoid(scores) * (negative * upstream)
-        gradient.scatter_(1, target, -torch.sigmoid(-scores.gather(1, target)) * upstream)
+        gradient = torch.sigmoid(scores).mul_(negative)
+        gradient.scatter_(1, target, torch.sigmoid(scores.gather(1, target).neg_()).neg_())
         flat = gradient.view(-1)
-        row = torch.div(chosen, scores.shape[1], rounding_mode="floor")
-        picked = -positive * torch.sigmoid(-scores.reshape(-1)[chosen]) * gradients[0][row]
+        picked = torch.sigmoid(scores.reshape(-1)[chosen].neg_()).mul_(-positive)
         flat[chosen] = torch.where(kept, picked, flat[chosen])
+        gradient.mul_(gradients[0][:, None])
         return gradient, None, None, None, None, None
 
 

@@ -86,7 +86,8 @@ def noised_topk_loss(
 
     def row_loss(logits: Tensor, target: Tensor) -> Tensor:
         lead = margin.to(logits.dtype)[target] if isinstance(margin, Tensor) else margin
-        return scale * (lead + perturbed_gap(logits, target, k=k + 1, **smoothing)).clamp_min(0)
+        rows = (lead + perturbed_gap(logits, target, k=k + 1, **smoothing)).clamp_min(0)
+        return rows if scale == 1 else scale * rows
 
     def class_losses(logits: Tensor, share: Tensor) -> Tensor:
         lead = margin.to(logits.dtype) if isinstance(margin, Tensor) else margin

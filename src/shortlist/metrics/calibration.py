@@ -162,5 +162,6 @@ def brier_score(
     """
     check_scores(scores, name="scores")
     check_target(target, scores, ignore_index=ignore_index)
-    counted = target != ignore_index
-    return brier_of_rows(scores[counted], target[counted], activation=activation).nanmean()
+    ignored = target == ignore_index
+    rows = brier_of_rows(scores, target.masked_fill(ignored, 0), activation=activation)
+    return rows.masked_fill(ignored, torch.nan).nanmean()

@@ -301,7 +301,9 @@ class SetSize(_SumMetric):
     def update(self, sets: Tensor, target: Tensor) -> None:
         """Add a batch of bool sets (n, c) with class indices (n,)."""
         self.check_classes(sets)
-        sums = set_sums(sets, target, groups=self.groups, ignore_index=self.ignore_index)
+        groups = None if self.groups is None else len(self.histogram)
+        options = {"num_groups": groups, "ignore_index": self.ignore_index}
+        sums = set_sums(sets, target, groups=self.groups, **options)
         self.add(sizes=sums.sizes, counts=sums.counts, histogram=sums.histogram)
 
     def compute(self) -> dict[str, Tensor]:
@@ -389,10 +391,10 @@ class BrierScore(_SumMetric):
         """Add a batch of scores (n, c) with class indices (n,)."""
         check_scores(scores, name="scores")
         check_target(target, scores, ignore_index=self.ignore_index)
-        counted = target != self.ignore_index
-        brier = brier_of_rows(scores[counted], target[counted], activation=self.activation)
-        unknown = brier.isnan().sum()
-        self.add(total=brier.nansum(), rows=len(brier) - unknown, nan_rows=unknown)
+        ignored = target == self.ignore_index
+        brier = brier_of_rows(scores, target.masked_fill(ignored, 0), activation=self.activation)
+        unknown, brier = (brier.isnan() & ~ignored).sum(), brier.masked_fill(ignored, torch.nan)
+        self.add(total=brier.nansum(), rows=(~brier.isnan()).sum(), nan_rows=unknown)
 
     def compute(self) -> dict[str, Tensor]:
         """Compute the score and the number of rows left out."""

@@ -31,7 +31,12 @@ class SetSums(NamedTuple):
 
 @torch.no_grad()
 def set_sums(
-    sets: Bool[Tensor, "n c"], target: Tensor, *, groups: Tensor | None = None, ignore_index: int = -100
+    sets: Bool[Tensor, "n c"],
+    target: Tensor,
+    *,
+    groups: Tensor | None = None,
+    num_groups: int | None = None,
+    ignore_index: int = -100,
 ) -> SetSums:
     """Compute the sums for coverage and set size; the sums of batches can be added up.
 
@@ -39,6 +44,8 @@ def set_sums(
         sets: Whether each class is in the set of each row (n, c).
         target: Class indices (n,).
         groups: Group of each class (c,), to count sizes by group.
+        num_groups: How many groups there are, where that is known; otherwise it is read from ``groups``, for
+            which a GPU has to wait.
         ignore_index: Rows with this target are ignored.
 
     Example:
@@ -55,7 +62,7 @@ def set_sums(
     hits = sets.gather(1, index[:, None])[:, 0] & counted
     sizes = _sizes(sets)
     bins = sizes if groups is None else groups[index] * (c + 1) + sizes
-    number = 1 if groups is None else check_groups(groups, c)
+    number = 1 if groups is None else num_groups or check_groups(groups, c)
     histogram = rows.new_zeros(number * (c + 1)).index_add_(0, bins, rows)
     zeros = rows.new_zeros(c)
     return SetSums(

@@ -3,10 +3,12 @@
 import torch
 from torch import Tensor
 
+from shortlist._checks import can_read_values
 from shortlist.ops.selection import kth_largest_index
 
-# Noisy scores held at a time; beyond, the draws are made in turns.
-_NUMBERS_AT_ONCE = 1 << 18
+# Noisy scores held at a time, so many that they fit the cache, or 64 MB of an accelerator in float32; beyond,
+# the draws are made in turns.
+_NUMBERS_AT_ONCE, _NUMBERS_OF_DEVICE = 1 << 18, 1 << 24
 
 
 def kth_of_given(scores: Tensor, k: int, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -21,11 +23,14 @@ def kth_of_draws(
     """Return the class that comes k-th in each fresh draw (m, n), and its noise; every class is drawn."""
     at_once = num_samples
     if not torch.compiler.is_compiling():
-        at_once = max(1, _NUMBERS_AT_ONCE // max(1, scores.numel()))
+        numbers = _NUMBERS_AT_ONCE if can_read_values(scores) else _NUMBERS_OF_DEVICE
+        at_once = max(1, numbers // max(1, scores.numel()))
     parts = []
     for done in range(0, num_samples, at_once):
         shape = (min(at_once, num_samples - done), *scores.shape)
         noise = scores.new_empty(shape).normal_(generator=generator)
         parts.append(kth_of_given(scores, k, noise.mul_(noise_std)))
+    if len(parts) == 1:
+        return parts[0]
     index, noise = (torch.cat(part) for part in zip(*parts, strict=True))
     return index, noise

@@ -4,12 +4,14 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.jit._trace import is_tracing
 from torch.nn.functional import pad
 
 from shortlist._bounds import check_choice
 from shortlist._checks import can_read_values, check_priors, check_scores, promote
 
 Activation = Literal["softmax", "sigmoid", "none"]
+_ASSERTS = ("cuda", "meta")  # devices that check a condition without making the host wait
 
 
 def check_activation(activation: str) -> None:
@@ -22,11 +24,19 @@ def check_finite(scores: Tensor, *, first_row: int = 0) -> None:
 
     ``-inf`` is allowed: it rules a class out. One pass over the scores; not done while compiling. The message
     counts rows from ``first_row`` on.
+
+    On a GPU the host does not wait for the answer: CUDA checks when it gets there. Bad scores are then an
+    error of a later call, without the number of the row, and end the process's use of the GPU, as a target
+    out of range does in ``cross_entropy``. ``CUDA_LAUNCH_BLOCKING=1`` shows which call it was.
     """
     check_scores(scores, name="scores")
     if torch.compiler.is_compiling() or not scores.numel():
         return
     best = scores.amax(1)
+    if scores.device.type in _ASSERTS and not is_tracing():
+        told = "scores must be finite or -inf, with one finite score in each row"
+        torch.ops.aten._assert_async.msg(best.isfinite().all(), told)
+        return
     bad = ~best.isfinite()
     if bad.any():
         row = int(bad.nonzero()[0])
