@@ -1,5 +1,6 @@
 """From what people said to a Darwin Core archive, by the command."""
 
+import csv
 import hashlib
 import io
 import json
@@ -12,9 +13,12 @@ from typer.testing import CliRunner
 from shortlist.class_table import ClassTable
 from shortlist.cli import app
 from shortlist.feedback import Event, FeedbackStore, Location, Shown
+from shortlist.feedback.store import read_events
+from shortlist.feedback.votes import collect_votes
 from tests.feedback.test_darwin_core import check_terms
 
 _DWC, _DC = "http://rs.tdwg.org/dwc/terms/", "http://purl.org/dc/terms/"
+LICENSES = ("publicdomain/zero/1.0", "licenses/by/4.0", "licenses/by-nc/4.0")
 
 
 def photo(number: int) -> bytes:
@@ -88,6 +92,49 @@ def test_agreed_observations_are_exported_as_an_archive(tmp_path):
     address = rows[0][1][0][f"{_DC}identifier"]
     assert address == f"https://x.org/photos/{hashlib.sha256(photo(0)).hexdigest()}.jpg"
     assert not any(name.startswith("images") for name in zipfile.ZipFile(tmp_path / "b.zip").namelist())
+
+
+def test_each_photo_has_the_license_that_was_said_of_it_last(tmp_path, location):
+    """Photos of one observation with three licenses; one is licensed later, one never, one by another."""
+    said = [{"license": "CC0 1.0"}, {"license": ""}, {"license": "CC BY-NC 4.0"}, {"license": "CC BY 4.0"}]
+    said += [{"license": ""}]
+    shas = [hashlib.sha256(photo(number)).hexdigest() for number in range(5)]
+    with FeedbackStore(location) as store:
+
+        def observe(request: str, number: int, person: str = "ann", item: str = "o1", **known: str) -> None:
+            about = {"date": "2026-05-01", "author": f"A. {person}"} | known
+            known = {"consent": True, "about": about, "observation": item, "images": (shas[number],)}
+            store.add(Event("observe", request, person=person, **known), [photo(number)])
+
+        for number, known in enumerate(said):
+            observe(f"o{number}", number, **known)
+        observe("later", 1, license="CC BY 4.0", author="Ann B.")
+        observe("stricter", 3, license="CC BY-NC 4.0")
+        observe("other", 2, person="eve", item="e1", license="CC0 1.0", author="Eve")
+        votes = {"images": tuple(shas[:1]), "observation": "o1", "label": "7"}
+        for person in ("p0", "p1", "p2"):
+            store.add(Event("other_class", person, person=person, **votes))
+    ClassTable(("Quercus robur",), ("7",)).save(tmp_path / "class_table.json")
+    options = ("--form", "dwca", "--classes", tmp_path, "--title", "Trees", "-o", tmp_path / "a.zip")
+    assert run(location, *options)["observations"] == 1
+    ((data, media),) = check_terms(tmp_path / "a.zip")
+    free, named, strict = (f"http://creativecommons.org/{end}/legalcode" for end in LICENSES)
+    told = {one[f"{_DC}identifier"]: (one[f"{_DC}license"], one[f"{_DC}creator"]) for one in media}
+    assert told == {
+        f"images/{shas[0]}.jpg": (free, "A. ann"),
+        f"images/{shas[1]}.jpg": (named, "Ann B."),
+        f"images/{shas[2]}.jpg": (strict, "A. ann"),
+        f"images/{shas[3]}.jpg": (strict, "A. ann"),
+    }
+    assert data[f"{_DC}license"] == strict
+    votes_file, listed = tmp_path / "votes.csv", tmp_path / "photos.csv"
+    run(location, "-o", votes_file, "--images", listed)
+    with listed.open(newline="") as file:
+        licenses = {row["image"]: (row["item"], row["license"]) for row in csv.DictReader(file)}
+    expected = ["CC0 1.0", "CC BY 4.0", "CC BY-NC 4.0", "CC BY-NC 4.0", ""]
+    assert licenses == {sha: ("o1", license) for sha, license in zip(shas, expected, strict=True)}
+    in_memory = {one.image: (one.item, one.license) for one in collect_votes(read_events(location)).photos}
+    assert in_memory == licenses
 
 
 @pytest.mark.errors

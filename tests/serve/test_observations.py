@@ -94,6 +94,21 @@ def test_nobody_hits_an_observation_of_somebody_else_by_a_name(client):
     assert observation_id(secret, "a", "bc") != observation_id(secret, "ab", "c")
 
 
+def test_without_a_person_each_request_is_an_observation_of_its_own(client):
+    """Else a stranger could add photos to it, or change its author and license, by the name or the photos."""
+    about = {"license": "CC BY-NC 4.0", "author": "Ana"}
+    ids = [observed(client, "", png(0), about=about, id=name) for name in ("r1", "r1", "r2")]
+    assert ids[0] == ids[1] != ids[2]
+    by_eve = observed(client, "", png(0), about={"license": "CC0 1.0", "author": "Eve"})
+    assert by_eve not in ids
+    assert [seen(client, ids[0], "bob").json()[name] for name in about] == list(about.values())
+    said = {"receipt": listed(client, png(0))["receipt"], "about": {"observation": "o1"}}
+    for path, more in (("observations", {}), ("feedback", {"verb": "do_not_know"})):
+        refused = client.post(f"/v1/{path}", json=said | more)
+        assert refused.status_code == 422 and "about.observation" in refused.json()["error"]["message"]
+    assert len(events(client)) == 3
+
+
 def test_photos_that_come_later_under_the_same_name_are_of_one_observation(client):
     for seed in (0, 1):
         id = observed(client, "ann", png(seed), about={"observation": "tree", "organs": [f"organ {seed}"]})

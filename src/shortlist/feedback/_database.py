@@ -147,9 +147,16 @@ _FIRST = select(images.c.image, func.min(images.c.number).label("number"))
 _FIRST = _FIRST.join(events, events.c.number == images.c.number)
 _FIRST = _FIRST.where(images.c.image > bindparam("image"), events.c.consent == 1)
 _FIRST = _FIRST.group_by(images.c.image).order_by(images.c.image).limit(AT_ONCE).subquery()
-_PHOTOS = select(_FIRST.c.image, events.c.item, events.c.digest, contents.c.content, events.c.number)
-_PHOTOS = _PHOTOS.join(events, events.c.number == _FIRST.c.number)
-_PHOTOS = _PHOTOS.join(contents, contents.c.number == _FIRST.c.number).order_by(_FIRST.c.image)
+# what its owner said of it last
+_OWNER, _SAME = events.alias(), images.alias()
+_LAST = select(_FIRST.c.image, func.max(events.c.number).label("number"))
+_LAST = _LAST.join(_OWNER, _OWNER.c.number == _FIRST.c.number).join(_SAME, _SAME.c.image == _FIRST.c.image)
+_OF_OWNER = (events.c.item == _OWNER.c.item) & (events.c.person == _OWNER.c.person) & (events.c.consent == 1)
+_LAST = _LAST.join(events, (events.c.number == _SAME.c.number) & _OF_OWNER)
+_LAST = _LAST.group_by(_FIRST.c.image).subquery()
+_PHOTOS = select(_LAST.c.image, events.c.item, events.c.digest, contents.c.content, events.c.number)
+_PHOTOS = _PHOTOS.join(events, events.c.number == _LAST.c.number)
+_PHOTOS = _PHOTOS.join(contents, contents.c.number == _LAST.c.number).order_by(_LAST.c.image)
 
 
 def read_rows(database: Database, *, last: int | None = None) -> Iterator[Row]:
@@ -206,7 +213,11 @@ def read_contents(database: Database, numbers: list[int]) -> dict[int, dict[str,
 
 
 def read_photos(database: Database) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Give each photo that may be kept, with observation and content of the first event that allows it."""
+    """Give each photo that may be kept, with its observation and the last content about it.
+
+    The observation is that of the first event that allows to keep the photo, and the content that of the last
+    one of the same person about this observation.
+    """
     image = ""
     with database.reading() as connection:
         while batch := connection.execute(_PHOTOS, {"image": image}).fetchall():

@@ -35,11 +35,15 @@ class Media:
         address: Where it is: a web address, or its path inside the archive.
         format: Its media type, such as ``image/jpeg``.
         file: File to put into the archive at ``address``; ``None`` if it is elsewhere.
+        license: Its license, if it is not that of the record.
+        creator: Who took it, if it is not who saw the object.
     """
 
     address: str
     format: str
     file: Path | None = None
+    license: str = ""
+    creator: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ _OCCURRENCE: _Columns = {
     f"{_DWC}geodeticDatum": lambda row: "" if row.location is None else "WGS84",
     f"{_DWC}coordinateUncertaintyInMeters": lambda row: _uncertainty(row.location),
     f"{_DWC}recordedBy": lambda row: row.recorded_by,
-    f"{_DC}license": lambda row: LICENSES.get(row.license, row.license),
+    f"{_DC}license": lambda row: _license(row.license),
     f"{_DWC}identificationRemarks": lambda row: row.remarks,
     f"{_DWC}identificationVerificationStatus": lambda row: "verified" if row.is_verified else "unverified",
 }
@@ -99,9 +103,9 @@ _PHOTO: dict[str, Callable[[Occurrence, Media], str]] = {
     f"{_DC}format": lambda row, photo: photo.format,
     f"{_DC}identifier": lambda row, photo: photo.address,
     f"{_DC}created": lambda row, photo: row.date,
-    f"{_DC}creator": lambda row, photo: row.recorded_by,
-    f"{_DC}rightsHolder": lambda row, photo: row.recorded_by,
-    f"{_DC}license": lambda row, photo: LICENSES.get(row.license, row.license),
+    f"{_DC}creator": lambda row, photo: photo.creator or row.recorded_by,
+    f"{_DC}rightsHolder": lambda row, photo: photo.creator or row.recorded_by,
+    f"{_DC}license": lambda row, photo: _license(photo.license or row.license),
 }
 
 
@@ -168,6 +172,17 @@ def _short(term: str) -> str:
 def _line(value: object) -> str:
     """Return a value without what ends a field or a line."""
     return " ".join(str(value).split())
+
+
+def _license(name: str) -> str:
+    """Return the address of a license, or its name if it is another one."""
+    return LICENSES.get(name, name)
+
+
+def strictest_license(names: Iterable[str]) -> str:
+    """Return the strictest of some licenses; those that are not of :data:`LICENSES` are stricter."""
+    order = list(LICENSES)
+    return max(names, key=lambda name: order.index(name) if name in LICENSES else len(order))
 
 
 def _full_name(row: Occurrence) -> str:

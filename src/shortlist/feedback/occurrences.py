@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shortlist.curation import aggregate_votes
-from shortlist.feedback.darwin_core import Media, Occurrence, write_archive
+from shortlist.feedback.darwin_core import Media, Occurrence, strictest_license, write_archive
 from shortlist.feedback.event import Shown
 from shortlist.feedback.location import Location
 from shortlist.feedback.store import answers_by_item, database_at, lists_at, photos_of
@@ -86,18 +86,31 @@ class _Photos:
         for image, item, facts in photos_of(store):
             self.by_item.setdefault(item, []).append((image, facts))
 
+    def facts(self, item: str) -> dict[str, str]:
+        """Return what is known of an observation: of a photo with license and date, if there is one.
+
+        The license is the strictest of all its photos.
+        """
+        of_photos = [facts for _, facts in self.by_item[item]]
+        best = max(of_photos, key=lambda facts: ("license" in facts) + ("date" in facts))
+        licenses = [facts["license"] for facts in of_photos if "license" in facts]
+        return best | ({"license": strictest_license(licenses)} if licenses else {})
+
     def media(self, item: str) -> list[Media]:
-        """Return the photos of an observation of which there are copies."""
+        """Return the photos of an observation that have a license, and of which there are copies."""
         media = []
-        for image, _ in self.by_item[item]:
+        for image, facts in self.by_item[item]:
+            if not facts.get("license"):
+                continue
             file = self._copies.file(image, self._folder)
             if file is not None:
                 with file.open("rb") as stream:
                     kind, suffix = _KINDS.get(stream.read(2), ("image/jpeg", ""))
                 name = f"{image}{suffix}"
-                inside = Media(f"images/{name}", kind, file)
+                more = {"license": facts["license"], "creator": facts.get("author", "")}
+                inside = Media(f"images/{name}", kind, file, **more)
                 url = f"{self._address.rstrip('/')}/{name}"
-                media.append(Media(url, kind) if self._address else inside)
+                media.append(Media(url, kind, **more) if self._address else inside)
         return media
 
 
@@ -116,7 +129,7 @@ def _occurrences(
     def named() -> Iterator[tuple[str, Occurrence]]:
         for item in sorted(photos.by_item):
             label, is_valid, votes = labels.get(item, ("", False, 0))
-            facts = photos.by_item[item][0][1]
+            facts = photos.facts(item)
             reason = _reason(facts, label, is_valid or with_unverified, label in index)
             if reason:
                 left_out[reason] += 1

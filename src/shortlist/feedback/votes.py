@@ -127,9 +127,11 @@ def collect_votes(events: Iterable[Event], *, with_novel: bool = False, with_mac
     """
     events = list(events)
     photos: dict[str, Photo] = {}
+    owners: dict[str, tuple[str, str]] = {}
     for event in events:
-        for image in event.images if event.consent else ():
-            photos.setdefault(image, Photo.known(image, event.item, facts_of(event.content(), image)))
+        for image in event.images if event.consent else ():  # the owner's last word counts
+            if owners.setdefault(image, (event.item, event.person)) == (event.item, event.person):
+                photos[image] = Photo.known(image, event.item, facts_of(event.content(), image))
     tally = Tally()
     options = {"with_novel": with_novel, "with_machine": with_machine}
     votes = list(each_vote(sorted(events, key=attrgetter("item")), tally, **options))

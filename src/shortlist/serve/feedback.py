@@ -246,13 +246,17 @@ def observed(
         raise bad("consent must be true if photos are sent to be kept.")
     where = about.location
     facts = {name: getattr(about, name) for name in ("author", "license", "date")}
+    person, request = said.person or "", said.id or secrets.token_hex(16)
+    if about.observation and not person:
+        raise bad("about.observation must be left out without a person, whose name for it it is.")
     with refusing_bad():
-        name = about.observation or observation_of(images)
+        # what is of nobody is hit by nobody: each request has an observation of its own
+        name = about.observation or (observation_of(images) if person else request)
         return {
-            "request": said.id or secrets.token_hex(16),
-            "person": said.person or "",
+            "request": request,
+            "person": person,
             "images": images,
-            "observation": observation_id(secret, said.person or "", name),
+            "observation": observation_id(secret, person, name),
             "consent": said.consent,
             "choice": listed["choice"],
             "model": listed["model"],
