@@ -72,6 +72,20 @@ def test_columns_of_darwin_core_are_found_however_they_are_written(tmp_path, hea
     assert counted.weights == {"Quercus robur": 3, "Quercus robur L.": 3, "Fagus sylvatica": 3}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "species,weight\nQuercus robur,3\nFagus sylvatica,1\n",
+        "scientificName\tcountry\tWeight\nQuercus robur L.\tFR\t3\nFagus sylvatica\tFR\t\n",
+        "id,name,weight\nq1,Quercus robur,3\nf1,Fagus sylvatica,1\n",
+        "id;weight;notes\nq1;3;common\nf1;1;\n",
+        "q1,3,\nf1,1,,\n",
+    ],
+)
+def test_a_column_called_weight_has_the_weights(tmp_path, text):
+    assert Place.from_file(written(tmp_path, text)).vector(TREES).tolist() == [0.75, 0.25, 0, 0]
+
+
 def test_a_csv_without_weights_is_even(tmp_path):
     for text in ("q1\nb1\n", "id\nq1\nb1\n"):
         assert Place.from_file(written(tmp_path, text)).vector(TREES).tolist() == [0.5, 0, 0.5, 0]
@@ -139,6 +153,9 @@ BAD = {
     "decimal comma": ("id;weight\nq1;3,5\n", "row 2: the weight must be a finite number >= 0, got 3,5"),
     "author": ("f1\nQuercus robur L., 1753\n", "row 2: the name with a comma must be in quotes, got Quercus"),
     "bracket": ("Quercus robur (L., 1753)\nf1\n", r"row 1: the name with a comma must be in q"),
+    "bare thousands": ("q1,1,000\n", "row 1: a row must be an id or name and a weight, got 3 cells: put"),
+    "many columns": ("name,lat,count\nq1,45,2\n", "home.csv must have a column weight among more "
+                     "than 2, got name, lat, count"),
     "zero": ("q1,0\n", "place home: a place must have a class with a weight above 0, got only weights of 0"),
     "unknown": ("yeti\nwolpertinger\n", r"place home must name at least 1 class of the model by id or name, "
                 r"got 2 unknown \(yeti, wolpertinger\)"),

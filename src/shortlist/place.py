@@ -24,6 +24,7 @@ _HEADS = frozenset("id class class_id name label taxon".split())  # of the first
 _NAMES = ("scientificName", "acceptedScientificName", "species")  # columns of Darwin Core, and of GBIF
 _YEAR = r" 1[789]\d\d| 20\d\d"  # behind a comma and a space
 _COUNT = "numberOfOccurrences"  # in a species list of GBIF
+_WEIGHT = "weight"  # column of a table with others
 
 
 class PlaceMatch(NamedTuple):
@@ -128,7 +129,9 @@ class Place:
 
     @staticmethod
     def from_csv(path: str | Path) -> "Place":
-        """Read a CSV of ids or names, and weights if it has a second column. A header is optional.
+        """Read a CSV of ids or names, and weights: the column ``weight``, or the second one of two.
+
+        A header is optional, but if there are more columns.
 
         Raises:
             ValueError: If the file is empty, cannot be read, or a weight is negative or not a number.
@@ -136,14 +139,19 @@ class Place:
         weights: dict[str, float] = {}
         with text_rows(path, "a place") as (first, rows):
             has_head = _is_head(first)
+            column = _columns(first).get(_WEIGHT) if has_head else None
+            heads = [name for name in first if name.strip()]
+            if has_head and column is None and len(heads) > 2:
+                names = ", ".join(heads)[:200]
+                raise ValueError(f"{path} must have a column {_WEIGHT} among more than 2, got {names}")
             rows = rows if has_head else chain([first], rows)
             for number, cells in enumerate(rows, start=2 if has_head else 1):
-                label, weight = cells[0].strip(), cells[1].strip() if len(cells) > 1 else ""
-                if label:
-                    where = f"{path}, row {number}: the"
-                    if label.count("(") > label.count(")") or (not has_head and _is_author(cells)):
-                        raise ValueError(f"{where} name with a comma must be in quotes, got {label[:80]}")
-                    weight = _weight(weight or "1", f"{where} weight")
+                if label := cells[0].strip():
+                    where = f"{path}, row {number}:"
+                    if column is None:
+                        _check_pair(cells, where, may_be_author=not has_head)
+                    weight = (cells[1] if len(cells) > 1 else "") if column is None else cells[column]
+                    weight = _weight(weight.strip() or "1", f"{where} the weight")
                     weights[label] = weights.get(label, 0.0) + weight
         return Place(weights, Path(path).stem)
 
@@ -157,7 +165,7 @@ class Place:
         Args:
             path: The file.
             counts: Column of counts to add up, such as ``"individualCount"``. By default it is
-                ``numberOfOccurrences`` if there is such a column, else each row counts 1.
+                ``numberOfOccurrences`` or ``weight`` if there is such a column, else each row counts 1.
 
         Raises:
             ValueError: If the file is empty, has none of the columns, or a count is not a number >= 0.
@@ -170,7 +178,7 @@ class Place:
             if not names or (counts is not None and counts.casefold() not in column):
                 wanted = counts if names else " or ".join(_NAMES)
                 raise ValueError(f"{path} must have a column {wanted}, got {', '.join(header)[:200]}")
-            counted = column.get((counts or _COUNT).casefold())
+            counted = column.get((counts or _COUNT).casefold(), None if counts else column.get(_WEIGHT))
             status = column.get("occurrencestatus")
             for number, cells in enumerate(rows, start=2):
                 labels = [*dict.fromkeys(cells[place].strip() for place in names if cells[place].strip())]
@@ -233,6 +241,15 @@ def _is_head(first: Sequence[str]) -> bool:
     return first[0].strip().lower() in _HEADS or (
         second[:1].isalpha() and second not in NO_NUMBER and not _is_number(second)
     )
+
+
+def _check_pair(cells: Sequence[str], where: str, *, may_be_author: bool) -> None:
+    """Require an id or a name, and perhaps a weight, that no comma parts."""
+    if (number := len([cell for cell in cells[2:] if cell.strip()])) > 0:
+        wanted = "a row must be an id or name and a weight"
+        raise ValueError(f"{where} {wanted}, got {number + 2} cells: put what has a comma in quotes")
+    if cells[0].count("(") > cells[0].count(")") or (may_be_author and _is_author(cells)):
+        raise ValueError(f"{where} the name with a comma must be in quotes, got {cells[0].strip()[:80]}")
 
 
 def _is_author(cells: Sequence[str]) -> bool:

@@ -257,7 +257,7 @@ def _joined(promise: Promise) -> list[str]:
 def _scope(promise: Promise) -> list[str]:
     """Say which objects a promise is about, and which not, where that was not said before."""
     words, scope, said = strings()["promise"]["scope"], promise.scope, []
-    if promise.level is None:
+    if promise.level is None or promise.void == "at most":
         return _joined(promise)
     counts = {"classes": 0 if promise.about == "place" else promise.classes, "unknown": scope.unknown}
     for name, count in counts.items():
@@ -305,6 +305,8 @@ def _calibration(promise: Promise) -> list[str]:
     if promise.rows is None or promise.about == "nothing":
         return []
     said = _spread(promise, promise.rows)
+    if promise.void == "at most":  # nothing is promised
+        return said
     if promise.class_rows is not None:
         least, median = map(as_count, promise.class_rows)
         said.append(words["units"].format(unit=_unit(promise), least=least, median=median))

@@ -1,5 +1,6 @@
 """Lists of several photos and of groups, against a slow oracle in NumPy, and what is promised about them."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -157,7 +158,7 @@ def test_why_a_list_is_not_as_sure():
     """Too few classes are the reason before too few photos; a group is not a place."""
     data = Data(8, 60)
     promise = made(data.model, Choice(coverage=0.9, photos=3, at_most=1))[2]
-    assert promise.void == "at most" and promise_words(promise).startswith("Lists of at most 1 class cannot")
+    assert promise.void == "at most" and promise_words(promise).startswith("It cannot be promised that lists")
     raps = Conformal(0.8, score="raps").calibrate(data.rows.log_p, data.rows.target)
     said = why_not(data.model_with({"raps": raps}).resolve(Choice("raps", group=("organ", "leaf")))[1])
     assert said == "its predictor was calibrated for all photos together, not for photos that show this"
@@ -217,6 +218,23 @@ def test_a_place_of_three_photos_counts_by_its_weights():
     assert promise.rows == (weights[target] > 0).sum()
 
 
+def test_lists_too_short_for_their_coverage_say_nothing_of_a_promise():
+    """Neither whom it is for, nor that it is not exact; a share of 100 does not say that 99 cannot be."""
+    data = Data(60, 0)
+    chosen = Conformal(0.9).calibrate(data.rows.log_p, data.rows.target)
+    chosen.report = replace(chosen.report, rows_also="chose the epoch")
+    model = data.model_with({"conformal": chosen})
+    place = Place({"class 0": 3, "class 1": 2, "class 5": 1, "yeti": 1}, name="the wood")
+    for macro, photos, level in itertools.product((False, True), (1, 3), (0.8, 0.999)):
+        choice = Choice(coverage=level, at_most=1, macro=macro, photos=photos, place=place)
+        promise = made(model, choice)[2]
+        assert promise.void == "at most" and promise.rows_also == "chose the epoch"
+        said = promise_words(promise)
+        assert said.startswith("It cannot be promised that lists of at most 1 class contain the right class ")
+        assert "The promise is" not in said and "nothing is promised" not in said and "exact" not in said
+        assert "the wood" in said and "That is measured on" in said and "not promised." in said
+
+
 @pytest.mark.parametrize("photos", [1, 3])
 def test_a_largest_size_is_reached_or_said_not_to_be(photos):
     data = Data(60, 0)
@@ -236,11 +254,12 @@ def test_a_largest_size_is_reached_or_said_not_to_be(photos):
         if promise.holds:
             assert promise.share is None and f"A list has {most}." in said
             continue
-        assert said.startswith(f"Lists of {most} cannot contain the right class 70 times in 100. Of 60 ")
+        start = f"It cannot be promised that lists of {most} contain the right class 70 times in 100. Of 60 "
+        assert said.startswith(start) and "The promise is" not in said
         assert "70 of 100" not in said and "true share" not in said
         assert promise_in_short(promise) == said.split(" The lists were calibrated")[0]
         assert promise.void == "at most" and promise.share == pytest.approx(within[at_most])
-        assert why_not(promise) == "lists of so few classes cannot be as sure"
+        assert why_not(promise) == "so much cannot be promised with so few classes"
         counted = "60 photos with organ: leaf" if photos == 1 else "60 objects with 3 photos"
         assert f"Of {counted} for calibration, {100 * within[at_most]:.0f} of 100" in promise_words(promise)
     assert kept == [within[k] * 60 >= math.ceil(61 * level) for k in range(1, 6)]

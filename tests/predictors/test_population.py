@@ -59,17 +59,38 @@ def test_sets_of_every_level_are_those_of_the_predictors(seed, n, tied):
             sets = population.sets_of_coverage(values, level)
             assert np.array_equal(sets, predictor(new).numpy()), level
             # what the page does
-            assert np.array_equal((np.array(coverages) < level - 1e-9).reshape(20, 6), sets)
+            assert np.array_equal((np.array(coverages) < level).reshape(20, 6), sets)
             assert population.size_at(level) == pytest.approx(float(predictor(scores).sum(1).double().mean()))
         for size in SIZES:
             predictor = AverageK(size).calibrate(scores)
             sets = population.sets_of_size(values, size)
             assert np.array_equal(sets, predictor(new).numpy()), size
-            budget = round(size * n) / n + 1e-9
-            entered = np.array([from_size is not None and from_size <= budget for from_size in sizes])
+            entered = np.array([from_size is not None and from_size <= size for from_size in sizes])
             assert np.array_equal(entered.reshape(20, 6), sets)
             hits = predictor(scores).gather(1, target[:, None]).double().mean()
             assert population.coverage_at(size) == pytest.approx(float(hits))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12), st.sampled_from(["rows", "even", "weights"]))
+def test_a_class_enters_where_its_set_begins_also_at_a_step(seed, each, kind):
+    """The same number of rows of each class: steps of the weights are at round numbers, such as 0.9."""
+    target = torch.arange(6).repeat(each)
+    scores, new = draw(seed, len(target))[0], draw(seed + 1, 10)[0]
+    weights = {"rows": None, "even": torch.ones(6), "weights": torch.arange(6)}[kind]
+    weights = None if weights is None else weights.double() / weights.sum()
+    rows = exact(scores, target, priors=PRIORS)
+    population = Population(rows, rows.objects(), importance=weights, frequency=weights)
+    values, shape = population.values(new), (10, 6)
+    coverages, sizes = population.enters_at(values, tuple(np.indices(shape).reshape(2, -1)))
+    enters = np.array(coverages).reshape(shape)
+    from_size = np.array([math.inf if size is None else size for size in sizes]).reshape(shape)
+    occurs = np.ones(6, dtype=bool) if weights is None else (weights > 0).numpy()
+    n = population.size
+    for level in {*LEVELS, *(i / n for i in range(1, n)), *(i / (n + 1) for i in range(1, n + 1))}:
+        assert np.array_equal((enters < level) & occurs, population.sets_of_coverage(values, level)), level
+    for size in {1, 1.5, 2, 2.5, *(i / n for i in range(1, 4 * n)), *(i / n / 2 for i in range(2, 4 * n))}:
+        if size <= population.max_size:
+            assert np.array_equal((from_size <= size) & occurs, population.sets_of_size(values, size)), size
 
 
 @given(st.integers(0, 10**6), st.integers(1, 60))

@@ -47,8 +47,12 @@ class Pool:
         """Return the smallest average size whose sets have these values; ``None`` beyond the largest."""
         thresholds = self._thresholds
         budget = 1 + len(thresholds) - np.searchsorted(thresholds, values, side="right")
-        weight = budget if self.reached is None else self.reached[np.minimum(budget, len(self.values)) - 1]
-        sizes = (weight / self.rows).astype(object)
+        if self.reached is None:  # the smallest size that is rounded to so many values
+            sizes = (budget - 0.5) / self.rows
+            sizes = np.where(np.rint(sizes * self.rows) >= budget, sizes, (budget - 0.5 + _SLACK) / self.rows)
+        else:
+            sizes = (self.reached[np.minimum(budget, len(self.values)) - 1] - _SLACK) / self.rows
+        sizes = sizes.astype(object)
         sizes[budget >= len(self.values)] = None
         return sizes.tolist()
 

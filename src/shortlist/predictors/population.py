@@ -18,7 +18,7 @@ from shortlist.predictors._pool import Pool, pooled
 from shortlist.predictors._posterior import PopulationPosterior
 from shortlist.predictors._size_bounds import first_classes
 from shortlist.predictors.calibration_rows import CalibrationRows
-from shortlist.predictors.thresholds import weighted_thresholds
+from shortlist.predictors.thresholds import WEIGHTS_SLACK, weighted_thresholds
 
 MAX_SIZE = 50  # the largest average size that can be asked for
 _SIZES_FROM = 2000  # rows from which mean sizes are measured
@@ -152,7 +152,7 @@ class Population:
             coverages = np.searchsorted(self._sorted, score, side="left") / (self.size + 1)
         else:
             below = np.concatenate([[0.0], self._reached])[np.searchsorted(self._sorted, score, side="left")]
-            coverages = np.maximum(below - self._row_weights.numpy()[where[1]], 0.0)
+            coverages = np.maximum(below - self._row_weights.numpy()[where[1]] + WEIGHTS_SLACK, 0.0)
         return coverages.tolist(), self._pool(0, None).enters_at(values.size[where])
 
     def prepare(self) -> None:

@@ -155,7 +155,7 @@ export class Population {
     const score = Math.fround(1 - values.fit[index]), { sorted, reached } = this.truth;
     const place = placeIn(sorted, score);
     const coverage = this.importance
-      ? Math.max((place ? reached[place - 1] : 0) - this.rowWeights[index], 0)
+      ? Math.max((place ? reached[place - 1] : 0) - this.rowWeights[index] + SLACK, 0)
       : place / (this.size + 1);
     return { coverage, average: this.pool(0, null).entersAt(values.size[index]) };
   }
@@ -354,7 +354,9 @@ class Pool {
       else low = middle + 1;
     }
     if (low >= this.values.length) return null;
-    return (this.reached ? this.reached[low - 1] : low) / this.rows;
+    if (this.reached) return (this.reached[low - 1] - POOL_SLACK) / this.rows;
+    const size = (low - 0.5) / this.rows; // the smallest one that is rounded to so many values
+    return roundHalfEven(size * this.rows) >= low ? size : (low - 0.5 + POOL_SLACK) / this.rows;
   }
 }
 

@@ -121,7 +121,7 @@ export class Sentences {
 
   scope(promise) {
     const words = this.words.scope, said = [];
-    if (promise.level === null) return this.joined(promise);
+    if (promise.level === null || promise.void === "at most") return this.joined(promise);
     const counts = { classes: promise.about === "place" ? 0 : promise.classes, unknown: promise.scope.unknown };
     for (const [name, count] of Object.entries(counts)) {
       if (count) said.push(this.say(words[count === 1 ? `${name}_one` : name], { ...this.about(promise), count: this.count(count) }));
@@ -152,6 +152,7 @@ export class Sentences {
     const { words } = this;
     if (promise.rows === null || promise.about === "nothing") return [];
     const said = this.spread(promise), isByUnit = UNITS.includes(promise.about), unit = this.unit(promise);
+    if (promise.void === "at most") return said; // nothing is promised
     if (promise.class_rows !== null) {
       const [least, median] = promise.class_rows.map(this.count);
       said.push(this.say(words.units, { unit, least, median }));

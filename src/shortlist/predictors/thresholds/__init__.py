@@ -1,7 +1,7 @@
 """Compute thresholds from calibration scores: one for all classes, or one for each class."""
 
 from shortlist.predictors.thresholds.clustered import Clustered
-from shortlist.predictors.thresholds.macro import Macro, weighted_thresholds
+from shortlist.predictors.thresholds.macro import WEIGHTS_SLACK, Macro, weighted_thresholds
 from shortlist.predictors.thresholds.quantiles import (
     conformal_threshold,
     grouped_thresholds,
@@ -17,6 +17,7 @@ from shortlist.predictors.thresholds.rules import (
 
 __all__ = [
     "THRESHOLD_RULES",
+    "WEIGHTS_SLACK",
     "ClassConditional",
     "Clustered",
     "Interpolated",

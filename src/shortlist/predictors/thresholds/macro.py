@@ -13,7 +13,7 @@ from shortlist.class_table import ClassTable
 from shortlist.predictors.thresholds.rules import ThresholdRule, Thresholds, some_classes
 from shortlist.promise import About
 
-_SLACK = 1e-12  # in sums of weights that add up to 1
+WEIGHTS_SLACK = 1e-12  # in sums of weights that add up to 1
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def weighted_thresholds(
     reached = weights[target[order]].cumsum(0)
     level = coverage + (weights.max() if single else weights)
     values = torch.cat([scores[order], scores.new_tensor([math.inf])])[
-        torch.searchsorted(reached, level - _SLACK)
+        torch.searchsorted(reached, level - WEIGHTS_SLACK)
     ]
     return values if single else values.where(present, values[present].max())
 
