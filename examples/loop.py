@@ -56,6 +56,7 @@ from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.serve.app import make_app
 from shortlist.serve.desk import FeedbackDesk
 from shortlist.serve.following import Following, Served
+from shortlist.serve.limits import Limits
 from shortlist.serve.service import Service
 
 MEAN, STD = 47 / 255, 86 / 255  # of glyphs
@@ -273,7 +274,8 @@ def serving(place: Releases, store: Path, people: str) -> Iterator[str]:
         release = place.current()
         assert release is not None
         folder = place.model_path(release)
-        service = Service(Model.load(folder), source=folder, feedback=desk, people=people)
+        limits = Limits(answer_rate=0)  # all people are on this machine
+        service = Service(Model.load(folder), source=folder, feedback=desk, people=people, limits=limits)
         return Served(service, make_app(service))
 
     def version() -> str:

@@ -96,24 +96,24 @@ def test_agreed_observations_are_exported_as_an_archive(tmp_path):
 
 def test_each_photo_has_the_license_that_was_said_of_it_last(tmp_path, location):
     """Photos of one observation with three licenses; one is licensed later, one never, one by another."""
-    said = [{"license": "CC0 1.0"}, {"license": ""}, {"license": "CC BY-NC 4.0"}, {"license": "CC BY 4.0"}]
-    said += [{"license": ""}]
+    licenses = ["CC0 1.0", "", "CC BY-NC 4.0", "CC BY 4.0", ""]
     shas = [hashlib.sha256(photo(number)).hexdigest() for number in range(5)]
     with FeedbackStore(location) as store:
 
         def observe(request: str, number: int, person: str = "ann", item: str = "o1", **known: str) -> None:
             about = {"date": "2026-05-01", "author": f"A. {person}"} | known
-            known = {"consent": True, "about": about, "observation": item, "images": (shas[number],)}
-            store.add(Event("observe", request, person=person, **known), [photo(number)])
+            shot = {"images": (shas[number],), "about": about}
+            event = Event("observe", request, person=person, observation=item, consent=True, **shot)
+            store.add(event, [photo(number)])
 
-        for number, known in enumerate(said):
-            observe(f"o{number}", number, **known)
+        for number, license in enumerate(licenses):
+            observe(f"o{number}", number, license=license)
         observe("later", 1, license="CC BY 4.0", author="Ann B.")
         observe("stricter", 3, license="CC BY-NC 4.0")
         observe("other", 2, person="eve", item="e1", license="CC0 1.0", author="Eve")
-        votes = {"images": tuple(shas[:1]), "observation": "o1", "label": "7"}
         for person in ("p0", "p1", "p2"):
-            store.add(Event("other_class", person, person=person, **votes))
+            said = {"images": (shas[0],), "observation": "o1", "label": "7"}
+            store.add(Event("other_class", person, person=person, **said))
     ClassTable(("Quercus robur",), ("7",)).save(tmp_path / "class_table.json")
     options = ("--form", "dwca", "--classes", tmp_path, "--title", "Trees", "-o", tmp_path / "a.zip")
     assert run(location, *options)["observations"] == 1
@@ -130,11 +130,11 @@ def test_each_photo_has_the_license_that_was_said_of_it_last(tmp_path, location)
     votes_file, listed = tmp_path / "votes.csv", tmp_path / "photos.csv"
     run(location, "-o", votes_file, "--images", listed)
     with listed.open(newline="") as file:
-        licenses = {row["image"]: (row["item"], row["license"]) for row in csv.DictReader(file)}
+        exported = {row["image"]: (row["item"], row["license"]) for row in csv.DictReader(file)}
     expected = ["CC0 1.0", "CC BY 4.0", "CC BY-NC 4.0", "CC BY-NC 4.0", ""]
-    assert licenses == {sha: ("o1", license) for sha, license in zip(shas, expected, strict=True)}
+    assert exported == {sha: ("o1", license) for sha, license in zip(shas, expected, strict=True)}
     in_memory = {one.image: (one.item, one.license) for one in collect_votes(read_events(location)).photos}
-    assert in_memory == licenses
+    assert in_memory == exported
 
 
 @pytest.mark.errors

@@ -80,13 +80,13 @@ def test_acknowledged_answers_survive_a_kill_and_none_is_there_twice(
 ):
     names = [f"answer {number}" for number in range(posts)]
     store = tmp_path / "feedback"
-    server = Server(folder, tmp_path, "--quiet")
+    server = Server(folder, tmp_path, "--quiet", "--answer-rate", "0")
     observation = observe(server.address) if others else None
     kept = asyncio.run(post_all(server.address, names, kill_after, server.process.pid, observation))
     assert server.process.wait(30) == -signal.SIGKILL and len(kept) >= kill_after
     found = requests_in(store)
     assert {request_key(name).hex() for name in kept} <= found.keys() and set(found.values()) == {1}
-    again = Server(folder, tmp_path, "--quiet")
+    again = Server(folder, tmp_path, "--quiet", "--answer-rate", "0")
     try:
         left = set(names)  # all are sent again
         while left:

@@ -1,8 +1,10 @@
 """Invited people over HTTP: the token says who somebody is, and nobody else can be that person."""
 
 import pytest
+from starlette.testclient import TestClient
 
 from shortlist.feedback import FeedbackStore, invite, revoke
+from shortlist.serve.limits import Limits
 from tests.serve.parts import files, png
 from tests.serve.test_observations import events, observed, seen, voted, waiting
 
@@ -102,6 +104,26 @@ def answered_with(client, key: str, person: str):
     answer = client.post("/v1/identify?receipt=true", files=files(png(0)), headers=headers)
     said = {"verb": "none_of_these", "receipt": answer.json()["receipt"], "person": person}
     return client.post("/v1/feedback", json=said, headers=headers)
+
+
+def test_the_rate_of_answers_is_of_a_person_on_all_devices_or_of_an_address(start):
+    """Lists stay free, and so does looking at observations."""
+    client = start(limits=Limits(answer_rate=3))
+    id = observed(client, "bob", png(1))
+    other = TestClient(client.app, client=("10.0.0.2", 1))
+    link, next_link = with_link(client, "ana"), with_link(client, "eva")
+    assert refused(voted(other, id, "ana"), "bad_link")  # counts: who asks has an address
+    devices = [(client, "d1"), (client, "d2"), (other, "d3"), (other, "d4"), (client, "d5")]
+    statuses = [voted(device, id, name, headers=link).status_code for device, name in devices]
+    assert statuses == [201, 201, 201, 429, 429]
+    assert [voted(other, id, f"p{n}").status_code for n in range(3)] == [201, 201, 429]
+    assert voted(client, id, "x", headers=next_link).status_code == 201
+    stopped = [voted(client, id, f"q{n}") for n in range(3)]
+    assert [answer.status_code for answer in stopped] == [201, 201, 429]
+    assert "Too many answers: 3 per minute" in stopped[2].json()["error"]["message"]
+    assert int(stopped[2].headers["retry-after"]) >= 1
+    assert answered(client, "new").status_code == 429  # the list before it was free
+    assert seen(client, id, "q0").status_code == 200
 
 
 def test_people_must_be_open_or_invited(start):

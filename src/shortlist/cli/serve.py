@@ -88,6 +88,13 @@ def serve(
     rate: Annotated[
         int, option("Requests per minute of one client, by key or address; 0 for any number.")
     ] = 0,
+    answer_rate: Annotated[
+        int,
+        option(
+            "Answers, votes and observations per minute of one invited person on all devices, or of one "
+            "key or address; 0 for any number."
+        ),
+    ] = 300,
     any_project: Annotated[
         bool,
         option("Take any project that clients of Pl@ntNet's API ask for as all classes.", "--any-project"),
@@ -176,6 +183,7 @@ def serve(
         queue=queue,
         batch=batch,
         rate=rate,
+        answer_rate=answer_rate,
         batch_images=min(Limits.batch_images, queue),
     )
     files = {"model": model, "index": index, "keys": keys, "admin_keys": admin_keys}

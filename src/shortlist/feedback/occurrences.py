@@ -107,10 +107,9 @@ class _Photos:
                 with file.open("rb") as stream:
                     kind, suffix = _KINDS.get(stream.read(2), ("image/jpeg", ""))
                 name = f"{image}{suffix}"
-                more = {"license": facts["license"], "creator": facts.get("author", "")}
-                inside = Media(f"images/{name}", kind, file, **more)
-                url = f"{self._address.rstrip('/')}/{name}"
-                media.append(Media(url, kind, **more) if self._address else inside)
+                url, here = f"{self._address.rstrip('/')}/{name}", (f"images/{name}", kind, file)
+                place = (url, kind, None) if self._address else here
+                media.append(Media(*place, facts["license"], facts.get("author", "")))
         return media
 
 

@@ -104,6 +104,7 @@ def _limits(limits: Limits) -> dict[str, Any]:
         "request_bytes": limits.request_bytes,
         "pixels": limits.pixels,
         "requests_per_minute": limits.rate or None,
+        "answers_per_minute": limits.answer_rate or None,
         "formats": ["image/jpeg", "image/png", "image/webp"],
     }
 

@@ -41,6 +41,8 @@ class Limits:
         body_seconds: Time that a client may take to send the body.
         batch_images: Number of objects in a request of ``/v1/identify/batch`` at most.
         rate: Requests per minute of one client, by key or address; 0 for any number.
+        answer_rate: Answers, votes and observations per minute of one invited person on all devices, or of
+            one client; 0 for any number.
     """
 
     image_bytes: int = 20 << 20
@@ -58,13 +60,14 @@ class Limits:
     body_seconds: float = 30.0
     batch_images: int = 64
     rate: int = 0
+    answer_rate: int = 300
 
     def __post_init__(self) -> None:
         most = 178_956_970  # of Pillow, which refuses larger images
         if self.pixels > most:
             raise ValueError(f"pixels must be <= {most}, got {self.pixels}")
         for name, value in vars(self).items():
-            low = 0 if name in ("rate", "wait") else 1 if isinstance(value, int) else 1e-3
+            low = 0 if name in ("rate", "answer_rate", "wait") else 1 if isinstance(value, int) else 1e-3
             if value < low:
                 raise ValueError(f"{name} must be >= {low:g}, got {value:g}")
         pairs = (("batch_images", "queue"), ("pixels", "request_pixels"), ("request_pixels", "client_pixels"))
@@ -221,12 +224,23 @@ class RateLimit:
     """A bucket of tokens for each client, which fills up again within a minute.
 
     Of very many clients, those not seen for longest are forgotten, which can only be to their favor.
+
+    Args:
+        per_minute: Size of a bucket; 0 for no limit.
+        what: What is counted, for the message.
+        clients: Number of clients that are remembered.
+        clock: Gives the time in seconds.
     """
 
     def __init__(
-        self, per_minute: int, *, clients: int = 10_000, clock: Callable[[], float] = time.monotonic
+        self,
+        per_minute: int,
+        *,
+        what: str = "requests",
+        clients: int = 10_000,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.per_minute, self._clients, self._clock = per_minute, clients, clock
+        self.per_minute, self._what, self._clients, self._clock = per_minute, what, clients, clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, client: str) -> int | None:
@@ -248,7 +262,7 @@ class RateLimit:
             raise Refusal(
                 429,
                 "rate_limit",
-                f"Too many requests: {self.per_minute} per minute are allowed. Try again in {wait} s.",
+                f"Too many {self._what}: {self.per_minute} per minute are allowed. Try again in {wait} s.",
                 retry_after=wait,
             )
         return int(tokens - 1)

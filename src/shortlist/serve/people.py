@@ -9,6 +9,7 @@ from shortlist._text import composed
 from shortlist.feedback import FeedbackError, InviteError, admit, is_store, read_token
 from shortlist.serve.desk import FeedbackDesk
 from shortlist.serve.keys import Keys
+from shortlist.serve.limits import RateLimit
 from shortlist.serve.refusals import Refusal
 
 PEOPLE = ("open", "invited")
@@ -22,14 +23,28 @@ class Door:
         people: One of :data:`PEOPLE`.
         keys: The keys of clients.
         desk: The store that invites people.
+        answer_rate: Answers per minute of one person or client; 0 for any number.
     """
 
-    def __init__(self, people: str, keys: Keys, desk: FeedbackDesk) -> None:
+    def __init__(self, people: str, keys: Keys, desk: FeedbackDesk, answer_rate: int) -> None:
         check_choice("people", people, PEOPLE)
+        self._rate = RateLimit(answer_rate, what="answers")
         self._only_invited, self._keys, self._desk = people == "invited", keys, desk
 
     def writer(self, request: Request, client: str, name: str | None) -> tuple[str, str]:
         """Return the person who says something, and the key with which the store takes it.
+
+        It counts for the rate of answers: of an invited person wherever it comes from, of others by client.
+
+        Raises:
+            Refusal: With 403, as :meth:`named`, or with 429, if these are too many answers.
+        """
+        person, key = self.named(request, client, name)
+        self._rate.take(f"person {person}" if request.headers.get("x-person-token") else client)
+        return person, key
+
+    def named(self, request: Request, client: str, name: str | None) -> tuple[str, str]:
+        """Return the person of a request, and the key with which the store takes what the person says.
 
         The header ``X-Person-Token`` has the token of a personal link: then the person is the one of the
         link, whatever name was sent. The store looks whether the link still counts when it takes an event.
@@ -58,7 +73,7 @@ class Door:
         name = composed(unquote(request.headers.get("x-person", "")))
         if not name and not request.headers.get("x-person-token"):
             return "", ""  # who only looks
-        person, key = self.writer(request, client, name)
+        person, key = self.named(request, client, name)
         try:
             return person, admit(self._desk.location, person, key) if is_store(self._desk.location) else key
         except InviteError:

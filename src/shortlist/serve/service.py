@@ -106,7 +106,7 @@ class Service:
         )
         self._own_feedback = not isinstance(feedback, FeedbackDesk)
         self.feedback = feedback if isinstance(feedback, FeedbackDesk) else FeedbackDesk(feedback)
-        self.door = Door(people, self.keys, self.feedback)
+        self.door = Door(people, self.keys, self.feedback, self.limits.answer_rate)
         self.review = ReviewQueue(self.feedback)
         self.audit = check_number("audit", audit, low=0.0, below=1 + 1e-12)
         self._drift, self._drift_until = None, -1.0
