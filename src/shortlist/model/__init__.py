@@ -15,7 +15,7 @@ from shortlist.model.files import (
     write_promises,
 )
 from shortlist.model.hashing import model_hash, model_version, network_hash
-from shortlist.model.images import inputs_or_reasons, pixels_for
+from shortlist.model.images import inputs_or_reasons
 from shortlist.model.list_writers import (
     COLUMNS,
     COMMON_NAME,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.preprocessing import Preprocessing, as_rgb, read_image
+from shortlist.preprocessing import Preprocessing, as_rgb
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -55,12 +55,6 @@ def inputs_or_reasons(
     return _inputs(parts, preprocessing) if parts else torch.empty(0), reasons
 
 
-def pixels_for(image: "Image.Image", preprocessing: Preprocessing) -> Tensor:
-    """Return the bytes (channels, height, width) of a Pillow image that are still to be normalized."""
-    plain = image.mode == preprocessing.color and "transparency" not in image.info
-    return preprocessing.bytes_of(image if plain else as_rgb(image))
-
-
 def _inputs(parts: Sequence[tuple[Tensor, bool]], preprocessing: Preprocessing | None) -> Tensor:
     """Stack inputs; pixels, which are marked, become inputs all at once if there is nothing else."""
     tensors, is_pixels = zip(*parts, strict=True)
@@ -94,10 +88,15 @@ def _pixels_or_input(image: Any, preprocessing: Preprocessing | None) -> tuple[T
     from PIL import Image
 
     if isinstance(image, Image.Image):
-        return pixels_for(image, preprocessing), True
-    if isinstance(image, str | PathLike):
-        return preprocessing.bytes_of(read_image(Path(image))), True
+        return _pixels_of_image(image, preprocessing), True
+    if isinstance(image, str | PathLike | bytes):
+        return preprocessing.bytes_of_file(image if isinstance(image, bytes) else Path(image)), True
     raise ValueError(f"images must be paths, Pillow images, arrays or tensors, got a {type(image).__name__}")
+
+
+def _pixels_of_image(image: "Image.Image", preprocessing: Preprocessing) -> Tensor:
+    plain = image.mode == preprocessing.color and "transparency" not in image.info
+    return preprocessing.bytes_of(image if plain else as_rgb(image))
 
 
 def _pixels_of_array(array: np.ndarray, preprocessing: Preprocessing | None) -> tuple[Tensor, bool]:
@@ -112,7 +111,7 @@ def _pixels_of_array(array: np.ndarray, preprocessing: Preprocessing | None) -> 
         )
     from PIL import Image
 
-    return pixels_for(Image.fromarray(array), preprocessing), True
+    return _pixels_of_image(Image.fromarray(array), preprocessing), True
 
 
 def tensor_as_it_is(array: np.ndarray) -> Tensor:

@@ -1,6 +1,5 @@
 """The rows of a shard in blocks of one size, read by threads while the network works on the one before."""
 
-import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from shortlist.passes.parts import Mapped
 from shortlist.passes.shards import ShardRows
-from shortlist.preprocessing import Preprocessing, as_rgb, reason_of
+from shortlist.preprocessing import Preprocessing
 
 IMAGES = 32
 """Images that go through a network at a time."""
@@ -46,7 +45,7 @@ def read_blocks(
         raise ValueError("the model has no preprocessing, which would say how a picture becomes an input")
 
     def load(row: int) -> Tensor:
-        return _pixels(rows.content(row), preprocessing)
+        return preprocessing.bytes_of_file(rows.content(row))
 
     # normalized all at once: one after the other would take several times as long
     return loaded_blocks(load, len(rows.ids), pool, size, preprocessing.normalized)
@@ -97,16 +96,6 @@ def _of_inputs(start: int, inputs: Tensor) -> Block:
     finite = inputs.isfinite().flatten(1).all(1)
     rows, bad = ((start + which.nonzero()[:, 0]).tolist() for which in (finite, ~finite))
     return Block(rows, inputs[finite], dict.fromkeys(bad, "it holds NaN or infinity"))
-
-
-def _pixels(content: bytes, preprocessing: Preprocessing) -> Tensor:
-    from PIL import Image
-
-    try:
-        with Image.open(io.BytesIO(content)) as opened:
-            return preprocessing.bytes_of(as_rgb(opened))
-    except Exception as error:  # decoders fail in many ways on broken files
-        raise ValueError(f"it cannot be read as an image: {reason_of(error)}") from error
 
 
 def padded(function: Callable[[Tensor], Tensor], inputs: Tensor, size: int) -> Tensor:
