@@ -1,7 +1,9 @@
 """Read and prepare images for a model, some at a time."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, repeat
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,24 +37,15 @@ def prepare_images(images: Iterable[Any], preprocessing: Preprocessing | None) -
         return images
     if isinstance(images, np.ndarray) and (preprocessing is None or images.shape[1:] == preprocessing.shape):
         return tensor_as_it_is(images)
-    parts = [_pixels_or_input(image, preprocessing) for image in _several(images)]
+    several = list(_several(images))
+    if len(several) > 1 and all(isinstance(image, str | PathLike | bytes) for image in several):
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoders let other threads run
+            parts = list(pool.map(_pixels_or_input, several, repeat(preprocessing)))
+    else:
+        parts = [_pixels_or_input(image, preprocessing) for image in several]
     if not parts:
         raise ValueError("images must be at least one, got none")
     return _inputs(parts, preprocessing)
-
-
-def inputs_or_reasons(
-    images: Iterable[Any], preprocessing: Preprocessing | None
-) -> tuple[Tensor, list[str | None]]:
-    """Make inputs (m, ...) of the images that can be read; return also, for each image, why it cannot be."""
-    parts, reasons = [], []
-    for image in _several(images):
-        try:
-            parts.append(_pixels_or_input(image, preprocessing))
-            reasons.append(None)
-        except ValueError as error:
-            reasons.append(str(error))
-    return _inputs(parts, preprocessing) if parts else torch.empty(0), reasons
 
 
 def _inputs(parts: Sequence[tuple[Tensor, bool]], preprocessing: Preprocessing | None) -> Tensor:
