@@ -15,7 +15,6 @@ from shortlist.index.sources import FileSource
 from shortlist.index.thumbnails import thumbnail
 from shortlist.inputs import Rows
 from shortlist.model import Model
-from shortlist.passes.blocks import _pixels
 from shortlist.preprocessing import read_image, upright
 from shortlist.serve.decoding import decode
 from shortlist.serve.limits import Limits
@@ -87,7 +86,7 @@ def test_every_reader_sees_the_same_photo(orientation, tmp_path):
         assert opened.getexif().get(0x0112) == orientation  # the caller's image is as it was
     assert torch.equal(model.prepare([path])[0], right)
     assert torch.equal(ImageFiles([path], target, transform=PREPARE)[0][0], right)  # training
-    assert torch.equal(PREPARE.normalized(_pixels(content, PREPARE)), right)  # passes
+    assert torch.equal(PREPARE.normalized(PREPARE.bytes_of_file(content)), right)  # passes
     assert torch.equal(PREPARE.normalized(decode(content, model, Limits()))[0], right)  # the server
     source = FileSource(Rows("", [str(path)], [None]), target, PREPARE)
     image, inputs = source.picture(0, content)

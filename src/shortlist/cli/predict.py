@@ -1,7 +1,9 @@
 """``shortlist predict``: make short lists of images, embeddings or saved scores."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _NO_NUMBERS = "its scores are not numbers"
+_ON_CPU, _USUAL = 32, 256  # items scored at a time: of images on a CPU few, whose features fit the caches
 
 
 def predict(
@@ -76,7 +79,10 @@ def predict(
         str | None,
         option("Also write the common name of each class in this language, such as fr, if the model has it."),
     ] = None,
-    batch_size: Annotated[int, option("Number of items that are scored at a time.")] = 256,
+    batch_size: Annotated[
+        int | None,
+        option("Number of items scored at a time. The default is 32 images on a CPU, otherwise 256."),
+    ] = None,
     path_column: Annotated[str, option("Column of a list that has the paths.")] = "path",
     network: OwnNetwork = None,
     allow_code: AllowCode = False,
@@ -101,6 +107,7 @@ def predict(
     that makes it with --network.
     """
     from shortlist.model import Choice, Model
+    from shortlist.passes import keep_memory
     from shortlist.place import Place
 
     piped = out == Path("-")
@@ -108,6 +115,7 @@ def predict(
         raise ValueError(f"--json writes to a pipe: leave --out out, got {out}")
     to_file = None if piped else out
     where = "" if to_file is None else f": {to_file}{replacing_words(to_file)}"
+    keep_memory()
     # lists that are printed as they come are progress enough
     with nullcontext(None) if to_file is None else progress_report() as report, warnings_as_lines():
         loaded = Model.load(model, network=network)
@@ -200,7 +208,7 @@ def predict_files(
     choice: "Choice | str | None" = None,
     top: int | None = None,
     lang: str | None = None,
-    batch_size: int = 256,
+    batch_size: int | None = None,
     path_column: str = "path",
     progress: Callable[[int, int], None] | None = None,
 ) -> "Counts":
@@ -214,7 +222,8 @@ def predict_files(
 
     if top is not None:
         check_count("top", top)
-    check_count("batch_size", batch_size)
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
     if out is not None:
         check_suffix(out)
         if out.resolve() in [path.resolve() for path in inputs]:
@@ -241,19 +250,24 @@ def predict_files(
 
 
 def _listed(
-    model: "Model", inputs: Sequence[Path], choice: "Choice", top: int, batch_size: int, path_column: str
+    model: "Model",
+    inputs: Sequence[Path],
+    choice: "Choice",
+    top: int,
+    batch_size: int | None,
+    path_column: str,
 ) -> "Iterator[tuple[Sequence[Item], int]]":
     """Yield items with their lists, or why they have none, and the number of all, batch by batch."""
     import torch
 
     from shortlist.datasets import are_arrays, saved_rows
     from shortlist.inputs import image_files
-    from shortlist.model import inputs_or_reasons
+    from shortlist.model import loaded_blocks
 
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     if are_arrays(inputs):
         shape = None if model.spec is None else model.spec.input_shape
-        batches = saved_rows(inputs, head=model.head, input_shape=shape, batch_size=batch_size)
+        batches = saved_rows(inputs, head=model.head, input_shape=shape, batch_size=batch_size or _USUAL)
         for names, rows, are_scores, total in batches:
             finite = rows.isfinite().flatten(1).all(1).tolist()
             reasons = [_NO_NUMBERS if is_finite else "it holds NaN or infinity" for is_finite in finite]
@@ -265,13 +279,18 @@ def _listed(
     files = image_files(inputs, path_column)
     if model.preprocessing is None:
         raise ValueError("the model was not trained on images: give embeddings (.npy, .npz) or saved scores")
-    for start in range(0, len(files), batch_size):
-        names = files[start : start + batch_size]
-        prepared, reasons = inputs_or_reasons(names, model.preprocessing)
-        scores, features = model.scored(prepared) if len(prepared) else (prepared, None)
-        lists = iter(model.lists(scores, choice, features=features, at_least=top) if len(prepared) else [])
-        pairs = zip(names, reasons, strict=True)
-        yield [_item(name, next(lists) if why is None else None, why) for name, why in pairs], len(files)
+    rule, size = model.preprocessing, batch_size or (_ON_CPU if model.device.type == "cpu" else _USUAL)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoders let other threads run
+        for block in loaded_blocks(
+            lambda row: rule.bytes_of_file(files[row]), len(files), pool, size, rule.normalized
+        ):
+            made: dict[int, ShortList | None] = {}
+            if block.inputs is not None:
+                scores, features = model.scored(block.inputs)
+                lists = model.lists(scores, choice, features=features, at_least=top)
+                made = dict(zip(block.rows, lists, strict=True))
+            rows = sorted({*block.rows, *block.errors})
+            yield [_item(files[row], made.get(row), block.errors.get(row)) for row in rows], len(files)
 
 
 def _common_names(model: "Model", lang: str) -> Sequence[Sequence[str]]:

@@ -73,6 +73,7 @@ def train(
     Everything is written to one run folder. If a run was stopped, even by a kill, continue it with --resume.
     Code that a recipe names is refused without --allow-code.
     """
+    from shortlist.passes import keep_memory
     from shortlist.recipes import load_recipe, make_recipe, moved
     from shortlist.training import is_first_process, resume as resume_run, train as train_run
 
@@ -98,6 +99,7 @@ def train(
         named = variant or chosen.loss.name.replace(":", ".")
         folder = out or Path("runs") / f"{chosen.name}-{named}-seed{chosen.seed}"
         go = partial(train_run, chosen, folder)
+    keep_memory()
     try:
         with progress_report() as report, warnings_as_lines():
             run = go(progress=report if is_first_process() else _silent, allow_code=allow_code)

@@ -1,6 +1,5 @@
 """Frozen test images, and what a finished model makes of them."""
 
-import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,12 +85,11 @@ def look_at(model: Model, images: Rows) -> FrozenRows:
 
 
 def _opened(images: Rows) -> list[Any]:
-    """The images as a model takes them: paths of files on this machine, decoded pictures of all others."""
-    from PIL import Image
+    """The images as a model takes them: paths of files on this machine, the content of all others."""
 
     def opened(image: Address) -> Any:
         is_local = isinstance(image, str) and not is_address(image)
-        return image if is_local else Image.open(io.BytesIO(content_of(image)))
+        return image if is_local else content_of(image)
 
     return [opened(image) for image in images.addresses()]
 

@@ -18,8 +18,8 @@ from shortlist.index.plan import ShardImages
 from shortlist.index.segment import ImageIndexError, NewRows
 from shortlist.index.sources import Source
 from shortlist.index.thumbnails import thumbnail
-from shortlist.model import Model, model_hash
-from shortlist.passes import IMAGES, Map, Mapped, ShardRows, loaded_blocks, map_rows, read_table
+from shortlist.model import Model, loaded_blocks, model_hash
+from shortlist.passes import IMAGES, Map, Mapped, ShardRows, map_rows, read_table
 
 _TEXTS = ("digest", "about", "thumbnail", "vector")
 

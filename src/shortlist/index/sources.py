@@ -21,9 +21,11 @@ from shortlist.datasets import (
     TensorSplit,
     about_of_data,
     embedding_files,
+    preprocessing_of,
     unchanged,
 )
 from shortlist.index.segment import ImageIndexError
+from shortlist.index.thumbnails import LONGEST_SIDE
 from shortlist.inputs import (
     ABOUT,
     Rows,
@@ -36,7 +38,7 @@ from shortlist.inputs import (
     readable,
 )
 from shortlist.model import Model
-from shortlist.preprocessing import Preprocessing, as_rgb, reason_of, to_pixels
+from shortlist.preprocessing import Preprocessing, decoded, reason_of, to_pixels
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -112,15 +114,16 @@ class FileSource:
             raise self._unreadable(row, error) from error
 
     def picture(self, row: int, content: bytes) -> tuple["Image.Image", Tensor]:
-        """Return the image as it is in the file, and as an input."""
+        """Return the image, at a size that is enough for a thumbnail, and as an input."""
         from PIL import Image
 
+        rule = self.prepare if isinstance(self.prepare, Preprocessing) else None
         try:
             with Image.open(io.BytesIO(content)) as opened:
-                image = as_rgb(opened)
+                image, box = decoded(opened, None if rule is None else max(rule.side, LONGEST_SIDE))
         except Exception as error:  # decoders fail in many ways on broken files
             raise self._unreadable(row, error) from error
-        return image, self.prepare(image)
+        return image, self.prepare(image) if rule is None else rule(image, box)
 
     def _unreadable(self, row: int, error: Exception) -> ValueError:
         image = self.rows.address(row)
@@ -247,7 +250,8 @@ def _source(data: Splits, about: About) -> Source:
     if isinstance(split, ImageFiles) and isinstance(held_out, ImageFiles):
         paths = split.paths if len(rows) == len(split) else [split.paths[row] for row in rows.tolist()]
         rows_of_files = Rows("", paths, [None] * len(paths))
-        return FileSource(rows_of_files, classes, held_out.transform, about)
+        prepare = preprocessing_of(held_out) or held_out.transform
+        return FileSource(rows_of_files, classes, prepare, about)
     if isinstance(split, TensorSplit) and isinstance(held_out, TensorSplit):
         inputs: Any = split.inputs
         if inputs.ndim == 4 and inputs.shape[1] in (1, 3):

@@ -1,5 +1,6 @@
 """The finished model: preprocessing, network, score map, predictors and classes in one object."""
 
+from shortlist.model.blocks import Block, loaded_blocks
 from shortlist.model.card import FIGURE as CARD_FIGURE, card_files
 from shortlist.model.choice import Choice
 from shortlist.model.doctor import examine_model
@@ -15,7 +16,6 @@ from shortlist.model.files import (
     write_promises,
 )
 from shortlist.model.hashing import model_hash, model_version, network_hash
-from shortlist.model.images import inputs_or_reasons, pixels_for
 from shortlist.model.list_writers import (
     COLUMNS,
     COMMON_NAME,
@@ -37,6 +37,7 @@ from shortlist.model.weights import WEIGHTS, Weights, round_weights
 
 __all__ = [
     "WEIGHTS",
+    "Block",
     "Choice",
     "Model",
     "ModelError",

@@ -1,7 +1,9 @@
 """Read and prepare images for a model, some at a time."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, repeat
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.preprocessing import Preprocessing, as_rgb, read_image
+from shortlist.preprocessing import Preprocessing, as_rgb
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -35,30 +37,15 @@ def prepare_images(images: Iterable[Any], preprocessing: Preprocessing | None) -
         return images
     if isinstance(images, np.ndarray) and (preprocessing is None or images.shape[1:] == preprocessing.shape):
         return tensor_as_it_is(images)
-    parts = [_pixels_or_input(image, preprocessing) for image in _several(images)]
+    several = list(_several(images))
+    if len(several) > 1 and all(isinstance(image, str | PathLike | bytes) for image in several):
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoders let other threads run
+            parts = list(pool.map(_pixels_or_input, several, repeat(preprocessing)))
+    else:
+        parts = [_pixels_or_input(image, preprocessing) for image in several]
     if not parts:
         raise ValueError("images must be at least one, got none")
     return _inputs(parts, preprocessing)
-
-
-def inputs_or_reasons(
-    images: Iterable[Any], preprocessing: Preprocessing | None
-) -> tuple[Tensor, list[str | None]]:
-    """Make inputs (m, ...) of the images that can be read; return also, for each image, why it cannot be."""
-    parts, reasons = [], []
-    for image in _several(images):
-        try:
-            parts.append(_pixels_or_input(image, preprocessing))
-            reasons.append(None)
-        except ValueError as error:
-            reasons.append(str(error))
-    return _inputs(parts, preprocessing) if parts else torch.empty(0), reasons
-
-
-def pixels_for(image: "Image.Image", preprocessing: Preprocessing) -> Tensor:
-    """Return the bytes (channels, height, width) of a Pillow image that are still to be normalized."""
-    plain = image.mode == preprocessing.color and "transparency" not in image.info
-    return preprocessing.bytes_of(image if plain else as_rgb(image))
 
 
 def _inputs(parts: Sequence[tuple[Tensor, bool]], preprocessing: Preprocessing | None) -> Tensor:
@@ -94,10 +81,15 @@ def _pixels_or_input(image: Any, preprocessing: Preprocessing | None) -> tuple[T
     from PIL import Image
 
     if isinstance(image, Image.Image):
-        return pixels_for(image, preprocessing), True
-    if isinstance(image, str | PathLike):
-        return preprocessing.bytes_of(read_image(Path(image))), True
+        return _pixels_of_image(image, preprocessing), True
+    if isinstance(image, str | PathLike | bytes):
+        return preprocessing.bytes_of_file(image if isinstance(image, bytes) else Path(image)), True
     raise ValueError(f"images must be paths, Pillow images, arrays or tensors, got a {type(image).__name__}")
+
+
+def _pixels_of_image(image: "Image.Image", preprocessing: Preprocessing) -> Tensor:
+    plain = image.mode == preprocessing.color and "transparency" not in image.info
+    return preprocessing.bytes_of(image if plain else as_rgb(image))
 
 
 def _pixels_of_array(array: np.ndarray, preprocessing: Preprocessing | None) -> tuple[Tensor, bool]:
@@ -112,7 +104,7 @@ def _pixels_of_array(array: np.ndarray, preprocessing: Preprocessing | None) -> 
         )
     from PIL import Image
 
-    return pixels_for(Image.fromarray(array), preprocessing), True
+    return _pixels_of_image(Image.fromarray(array), preprocessing), True
 
 
 def tensor_as_it_is(array: np.ndarray) -> Tensor:

@@ -1,5 +1,5 @@
 from .at_place import PlaceLists as PlaceLists
-from .blocks import IMAGES as IMAGES, loaded_blocks as loaded_blocks, map_rows as map_rows
+from .blocks import IMAGES as IMAGES, map_rows as map_rows
 from .embed import embed_images as embed_images, embedded_images as embedded_images
 from .embedder import EmbedderSource as EmbedderSource
 from .inputs import find_shards as find_shards

@@ -1,37 +1,18 @@
 """The rows of a shard in blocks of one size, read by threads while the network works on the one before."""
 
-import io
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
+from shortlist.model import Block, loaded_blocks
 from shortlist.passes.parts import Mapped
 from shortlist.passes.shards import ShardRows
-from shortlist.preprocessing import Preprocessing, as_rgb, reason_of
+from shortlist.preprocessing import Preprocessing
 
 IMAGES = 32
 """Images that go through a network at a time."""
-
-_AHEAD = 2  # blocks that are read before they are needed
-
-
-@dataclass(frozen=True)
-class Block:
-    """Consecutive rows of a shard.
-
-    Args:
-        rows: Numbers in the shard of the rows that could be read.
-        inputs: Their inputs (m, ...); ``None`` if there is none.
-        errors: Of the other rows, why each could not be read.
-    """
-
-    rows: list[int]
-    inputs: Tensor | None
-    errors: dict[int, str]
 
 
 def read_blocks(
@@ -46,67 +27,16 @@ def read_blocks(
         raise ValueError("the model has no preprocessing, which would say how a picture becomes an input")
 
     def load(row: int) -> Tensor:
-        return _pixels(rows.content(row), preprocessing)
+        return preprocessing.bytes_of_file(rows.content(row))
 
     # normalized all at once: one after the other would take several times as long
     return loaded_blocks(load, len(rows.ids), pool, size, preprocessing.normalized)
-
-
-def loaded_blocks(
-    load: Callable[[int], Tensor | None],
-    number: int,
-    pool: ThreadPoolExecutor,
-    size: int,
-    prepare: Callable[[Tensor], Tensor] = lambda inputs: inputs,
-) -> Iterator[Block]:
-    """Give what a function loads for row 0, row 1, ... in blocks of ``size`` rows.
-
-    The next blocks are loaded by the threads of the pool while the caller works on one.
-
-    Args:
-        load: Function from the number of a row to its input; ``None`` to leave the row out. A ``ValueError``
-            says why a row cannot be read.
-        number: Number of rows.
-        pool: The threads.
-        size: Number of rows of a block.
-        prepare: Function from the stacked inputs of a block to those that the network takes.
-    """
-    waiting: deque[dict[int, Future[Tensor | None]]] = deque()
-    numbers = range(number)
-    for start in [*numbers[::size], *[None] * _AHEAD]:  # as many more turns as blocks are waiting at the end
-        if start is not None:
-            waiting.append({row: pool.submit(load, row) for row in numbers[start : start + size]})
-        if waiting and (start is None or len(waiting) > _AHEAD):
-            yield _block(waiting.popleft(), prepare)
-
-
-def _block(futures: Mapping[int, Future[Tensor | None]], prepare: Callable[[Tensor], Tensor]) -> Block:
-    inputs: dict[int, Tensor] = {}
-    errors: dict[int, str] = {}
-    for row, future in futures.items():
-        try:
-            loaded = future.result()
-        except ValueError as error:
-            errors[row] = str(error)
-        else:
-            inputs |= {} if loaded is None else {row: loaded}
-    return Block(list(inputs), prepare(torch.stack(list(inputs.values()))) if inputs else None, errors)
 
 
 def _of_inputs(start: int, inputs: Tensor) -> Block:
     finite = inputs.isfinite().flatten(1).all(1)
     rows, bad = ((start + which.nonzero()[:, 0]).tolist() for which in (finite, ~finite))
     return Block(rows, inputs[finite], dict.fromkeys(bad, "it holds NaN or infinity"))
-
-
-def _pixels(content: bytes, preprocessing: Preprocessing) -> Tensor:
-    from PIL import Image
-
-    try:
-        with Image.open(io.BytesIO(content)) as opened:
-            return preprocessing.bytes_of(as_rgb(opened))
-    except Exception as error:  # decoders fail in many ways on broken files
-        raise ValueError(f"it cannot be read as an image: {reason_of(error)}") from error
 
 
 def padded(function: Callable[[Tensor], Tensor], inputs: Tensor, size: int) -> Tensor:

@@ -14,7 +14,8 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from shortlist._timed_bytes import TimedBytes
-from shortlist.model import Model, pixels_for
+from shortlist.model import Model
+from shortlist.preprocessing import decoded
 from shortlist.serve.limits import Held, Limits
 from shortlist.serve.refusals import BadImage, Refusal
 from shortlist.serve.turns import Turns
@@ -58,7 +59,7 @@ def opened(content: bytes, limits: Limits) -> Image.Image:
 def pixels(image: Image.Image, model: Model) -> Tensor:
     """Decode an opened image, upright, to the bytes (1, ...) for a network."""
     assert model.preprocessing is not None  # the service has checked it
-    return pixels_for(image, model.preprocessing)[None]
+    return model.preprocessing.bytes_of(*decoded(image, model.preprocessing.side))[None]
 
 
 @contextmanager
