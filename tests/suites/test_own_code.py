@@ -11,6 +11,7 @@ from shortlist._named_code import code_of_command
 from shortlist.runs.run import Run
 from shortlist.suites.plan import Task
 from shortlist.suites.run import run_suite
+from shortlist.suites.starter import starter_suite
 from shortlist.suites.suite import SuiteError, load_suite
 from tests.suites.test_suite import BASE
 
@@ -86,3 +87,45 @@ def test_runs_of_scores_are_made_where_nothing_was_trained(folder, monkeypatch, 
         scores, target = run.scored("test")
         near = ((scores.argmax(1) - target).abs() <= 1).double().mean()
         assert run.results.metrics()["metric.near.micro"].value == pytest.approx(near)
+
+
+LOSSES = """
+import numpy
+from torch import nn, tensor
+class Loss(nn.Module):
+    def __init__(self, margin: float = 1.0):
+        super().__init__()
+    def forward(self, logits, target):
+        return nn.functional.cross_entropy(logits, target)
+class Good(Loss):
+    grid = {"margin": (0.5, 1)}
+class Listed(Loss):
+    grid = ["margin"]
+class Single(Loss):
+    grid = {"margin": 0.5}
+class Word(Loss):
+    grid = {"margin": "12"}
+class Empty(Loss):
+    grid = {"margin": []}
+class Tensors(Loss):
+    grid = {"margin": [tensor(0.5)]}
+class Arrays(Loss):
+    grid = {"margin": list(numpy.linspace(0, 1, 3))}
+class Endless(Loss):
+    grid = {"margin": [0.5, float("inf")]}
+class Unknown(Loss):
+    grid = {"margins": [0.5]}
+"""
+
+
+@pytest.mark.errors
+def test_a_grid_that_cannot_be_searched_is_refused_when_the_suite_is_written(folder):
+    (folder / "suite_code.py").write_text(LOSSES)
+    good = starter_suite(BASE, name="mine", losses=["focal"], mine=["suite_code:Good"])
+    assert good.content["methods"]["Good"]["grid"] == {"loss.margin": [0.5, 1]}
+    for name in ("Listed", "Single", "Word", "Empty", "Tensors", "Arrays"):
+        with pytest.raises(ValueError, match=rf"grid of suite_code:{name} must hold a list .*, got "):
+            starter_suite(BASE, name="mine", losses=["focal"], mine=[f"suite_code:{name}"])
+    for name, message in {"Endless": "loss.margin: .*finite", "Unknown": "margins: unknown key"}.items():
+        with pytest.raises(ValueError, match=message):
+            starter_suite(BASE, name="mine", losses=["focal"], mine=[f"suite_code:{name}"])
