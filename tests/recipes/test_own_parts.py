@@ -46,6 +46,24 @@ class TwoHeads(nn.Module):
     def forward(self, heads, target):
         return sum(cross_entropy(scores, target) for scores in heads)
 
+class NeedsOther(MarginLoss):
+    needs = {"two_head"}
+
+class NeedsWord(MarginLoss):
+    needs = "two_heads"
+
+class PerRow(MarginLoss):
+    def forward(self, logits, target):
+        return cross_entropy(logits, target, reduction="none")
+
+class Nothing(MarginLoss):
+    def forward(self, logits, target):
+        return None
+
+class Constant(MarginLoss):
+    def forward(self, logits, target):
+        return torch.tensor(1.0)
+
 class Breaks(nn.Module):
     def __init__(self):
         raise KeyError("no such thing")
@@ -84,6 +102,12 @@ def price(scores, target):
 
 def one_number(scores, target):
     return torch.tensor(1.0)
+
+def fails(scores, target):
+    raise IndexError("no such row")
+
+def half_nan(scores, target):
+    return torch.where(target % 2 == 0, torch.nan, 1.0)
 """
 RECIPE = {
     "name": "own",
@@ -204,6 +228,23 @@ def test_every_verb_takes_own_parts_that_are_allowed(trained, tmp_path):
     assert len({line.split(",")[0] for line in (tmp_path / "lists.csv").read_text().splitlines()[1:]}) == 120
 
 
+def test_metrics_of_ones_own_are_tested_over_rows(trained):
+    """Two runs of one seed each: the bootstrap, beside the normal distribution of the mean difference."""
+    assert run("train", "recipe.yaml", "--set", "loss=focal", "--out", "other", "--allow-code")[0] == 0
+    asked = ("compare", "run", "other", "--json", "--metrics", "cost.price.micro")
+    code, out, err = run(*asked, "--allow-code")
+    assert code == 0, err
+    best = json.loads(out)["best"]["cost.price.micro"]
+    shortlist.allow_code("mine.parts:Above")
+    scored = [Run.open(name).scored("test") for name in ("run", "other")]
+    costs = [(scores.argmax(1) - target).abs().double() for scores, target in scored]
+    difference = costs[0] - costs[1]
+    error = difference.std() / len(difference) ** 0.5
+    p = 2 * torch.special.ndtr(-(difference.mean() / error).abs()).item()
+    assert abs(best["difference"]) == pytest.approx(difference.mean().abs().item())
+    assert best["p_value"] == pytest.approx(p, abs=0.05) and "bootstrap" in best["test"]
+
+
 def runs():
     return {"mine.parts:MarginLoss": ["run", "second"], "cross_entropy": ["third"]}
 
@@ -248,6 +289,17 @@ def test_a_loss_gets_its_options_in_their_types_and_what_is_known_of_the_classes
         ({"loss": {"name": "mine.parts:MarginLoss", "margn": 1}}, "loss.margn: unknown key; did you"),
         ({"loss": {"name": "mine.parts:MarginLoss", "margin": "x"}}, "loss.margin: .*number"),
         ({"loss": {"name": "mine.parts:TwoHeads", "class_balanced": 0.9}}, "class_balanced: unknown key"),
+        (
+            {"loss": {"name": "mine.parts:MarginLoss", "margin": float("nan")}},
+            "margin must be finite, got nan",
+        ),
+        ({"loss": {"name": "mine.parts:MarginLoss", "margin": [1.0, float("inf")]}}, "margin must be finite"),
+        (
+            {"data": {"name": "mine.parts:blobs", "spread": float("inf")}},
+            "data: spread must be finite, got inf",
+        ),
+        ({"loss": "mine.parts:NeedsOther"}, "needs of mine.parts:NeedsOther must be .* got 'two_head'"),
+        ({"loss": "mine.parts:NeedsWord"}, "needs of mine.parts:NeedsWord must be a set .* got 'two_heads'"),
         ({"loss": "mine.parts:near"}, "loss.name must name a class of .*Module, got 'mine.parts:near'"),
         ({"loss": "mine.parts:Above"}, "loss.name must name a loss of scores and target"),
         ({"loss": "mine.parts:Missing"}, "loss.name must be package.module:function"),
@@ -262,22 +314,35 @@ def test_a_loss_gets_its_options_in_their_types_and_what_is_known_of_the_classes
     ],
 )
 def test_wrong_own_parts_are_named_before_anything_is_done(changes, message, package):
-    recipe = own(**changes)
     with pytest.raises(ValueError, match=message):
-        check_code(recipe, allow_code=True)
+        check_code(own(**changes), allow_code=True)
 
 
 @pytest.mark.errors
 def test_own_code_that_fails_is_one_line(package):
-    for words, message in {
+    wrong = {
         ("loss=mine.parts:Breaks",): "loss: mine.parts:Breaks with no options cannot be made (KeyError:",
         ("data=mine.parts:nothing",): "data.name: mine.parts:nothing must return shortlist.datasets.Splits",
         (
             "evaluation.costs={price: 'mine.parts:one_number'}",
         ): "cost.price must return a number for each row",
-    }.items():
+        (
+            "evaluation.metrics={near: 'mine.parts:fails'}",
+        ): "metric.near cannot be computed (IndexError: no such",
+        (
+            "evaluation.metrics={near: 'mine.parts:half_nan'}",
+        ): "metric.near must return finite numbers, got nan",
+        (
+            "loss=mine.parts:PerRow",
+        ): "loss mine.parts:PerRow must return one number that depends on the scores, got torch.float32 (",
+        ("loss=mine.parts:Nothing",): "depends on the scores, got NoneType",
+        (
+            "loss=mine.parts:Constant",
+        ): "must return one number that depends on the scores, got torch.float32 ()",
+    }
+    for number, (words, message) in enumerate(wrong.items()):
         changes = [part for word in words for part in ("--set", word)]
-        code, _, err = run("train", "recipe.yaml", *changes, "--out", "failed", "--allow-code")
+        code, _, err = run("train", "recipe.yaml", *changes, "--out", f"failed-{number}", "--allow-code")
         assert code == 2 and message in err.strip().splitlines()[-1], err
 
 

@@ -259,7 +259,8 @@ def _print_suite(state: Any, as_json: bool, form: str | None = None, *, now: boo
         return
     chosen = [row for row in tuning_rows(state) if row["chosen"]]
     lines = [f"{state.suite.name}: {done} of {total} runs finished, in {state.folder}"]
-    lines.append(f"trainings: {counts[1]['trained']} of {counts[0]['trained']}; other runs are made of these")
+    others = "; other runs are made of these" if counts[0]["of others"] else ""
+    lines.append(f"trainings: {counts[1]['trained']} of {counts[0]['trained']}{others}")
     lines += _cost_lines(current, cost)
     for row in chosen:
         place = " ".join(f"{axis}={row[axis]}" for axis in axes)

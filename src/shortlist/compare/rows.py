@@ -11,6 +11,7 @@ from torch import Tensor
 
 from shortlist.compare.significance import Pair, PairedTest, mcnemar_test, paired_bootstrap_tests
 from shortlist.metrics import RowNumbers, predictor_of, topk_hits
+from shortlist.recipes import own_metrics
 from shortlist.runs import Run
 
 
@@ -116,7 +117,11 @@ def _same_rows(first: _Bootstrap, second: _Bootstrap) -> bool:
 
 
 def _measure(run: Run) -> tuple[RowNumbers, RunClasses]:
-    return run.measure("test"), RunClasses(len(run.class_table), run.class_groups)
+    try:
+        metrics = own_metrics(run.recipe)
+    except ValueError:  # their means are known, their rows are not
+        metrics = {}
+    return run.measure("test", metrics=metrics), RunClasses(len(run.class_table), run.class_groups)
 
 
 def top_hits(rows: RowNumbers, k: int) -> Tensor:
@@ -133,6 +138,11 @@ def _column(name: str, rows: RowNumbers) -> Tensor | None:
     match = re.fullmatch(r"top(\d+)\.\w+", name)
     if match:
         return top_hits(rows, int(match[1]))
+    if name.startswith(("metric.", "cost.")):
+        key = name.rpartition(".")[0]
+        if key not in rows.own:
+            raise ValueError(f"evaluation.{key} is code of somebody's own: add --allow-code")
+        return rows.own[key]
     predictor = predictor_of(name)
     if predictor is None:
         return None

@@ -237,7 +237,10 @@ def _measure_block(
 
 def _own(name: str, function: RowMetric, scores: Tensor, target: Tensor) -> Tensor:
     """Return the numbers (n,) of a function that a user gave, float64."""
-    values = function(scores, target)
+    try:
+        values = function(scores, target)
+    except Exception as error:  # somebody's own code fails in its own way
+        raise ValueError(f"{name} cannot be computed ({type(error).__name__}: {error})") from error
     if not isinstance(values, Tensor) or values.shape != target.shape:
         raise ValueError(
             f"{name} must return a number for each row ({len(target)},), got {tensor_words(values)}"

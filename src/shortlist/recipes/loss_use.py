@@ -24,6 +24,8 @@ from shortlist.losses import (
 NOT_FROM_A_RECIPE = {
     "margin_table": "it takes a table of margins for all pairs of classes",
 }
+# what a loss of somebody's own can need; class counts are given to an argument of that name, declared or not
+_OWN_NEEDS = frozenset({"class_counts", "cosine_scores", "label_sets", "sample_ids", "two_heads"})
 
 
 def _cross_entropy(
@@ -58,7 +60,12 @@ def find_loss(name: str) -> Any:
     if not is_own(name):
         return TRAINABLE_LOSSES[name]
     kind = find_class("loss.name", name, nn.Module)
-    given = (None,) * (4 if "sample_ids" in getattr(kind, "needs", ()) else 3)
+    needs = getattr(kind, "needs", ())
+    unknown = [needs] if isinstance(needs, str) else sorted(set(needs) - _OWN_NEEDS)
+    if unknown:
+        known = ", ".join(sorted(_OWN_NEEDS))
+        raise ValueError(f"loss.name: needs of {name} must be a set of {known}, got {unknown[0]!r}")
+    given = (None,) * (4 if "sample_ids" in needs else 3)
     try:
         inspect.signature(kind.forward).bind(*given)
     except TypeError as error:

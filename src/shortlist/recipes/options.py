@@ -45,6 +45,7 @@ def options_model(
     config = ConfigDict(
         extra="allow" if open_ended else "forbid",
         frozen=True,
+        allow_inf_nan=False,
         arbitrary_types_allowed=True,
         protected_namespaces=(),
     )

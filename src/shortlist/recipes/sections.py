@@ -1,6 +1,7 @@
 """The sections of a recipe. Each checks itself and names unknown keys."""
 
 import inspect
+import math
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -12,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from shortlist._text import flatten
 from shortlist.recipes.transforms import TRANSFORMS
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -51,6 +53,15 @@ class NamedSection(BaseModel):
     name: str
 
     _numbers = field_validator("*", mode="before")(refuse_yes_for_a_number)
+
+    @model_validator(mode="after")
+    def _check_finite(self) -> "NamedSection":
+        """Refuse options that JSON does not have: a run's recipe would hold nothing in their place."""
+        for option, value in flatten(self.options).items():
+            values = value if isinstance(value, list | tuple) else [value]
+            if any(isinstance(one, float) and not math.isfinite(one) for one in values):
+                raise ValueError(f"{option} must be finite, got {value}")
+        return self
 
     @property
     def options(self) -> dict[str, Any]:

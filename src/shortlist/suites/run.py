@@ -19,7 +19,7 @@ from shortlist._store.lease import LeaseWatch, holding, read_lease
 from shortlist.recipes import check_code
 from shortlist.runs import file_identity
 from shortlist.suites.crew import Crew, local_crew, ray_crew
-from shortlist.suites.plan import Task, resolve
+from shortlist.suites.plan import Task, resolve, source_cell
 from shortlist.suites.state import SuiteState, note_seen_from
 from shortlist.suites.suite import Suite, SuiteError
 from shortlist.suites.table import write_tables
@@ -118,9 +118,11 @@ def _write_tables(state: SuiteState, text: str) -> None:
 def _check_code(state: SuiteState, allow_code: bool) -> None:
     """Refuse code in any recipe of a suite before the first run, not when its turn has come."""
     for cell in state.cells:
-        for point in cell.points if cell.method.trains else ():
+        source = source_cell(cell, state.cells)
+        first = None if source is None else (source, source.points[0])
+        for point in cell.points:
             try:
-                check_code(resolve(state.suite, cell, point, 0), allow_code=allow_code)
+                check_code(resolve(state.suite, cell, point, 0, first), allow_code=allow_code)
             except ValueError as error:
                 raise SuiteError(f"{state.suite.name}: {error}") from error
 

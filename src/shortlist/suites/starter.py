@@ -21,6 +21,7 @@ from shortlist.recipes import (
 BASELINE = "cross_entropy"
 _SEEDS = [0, 1, 2, 3, 4]
 _TUNING_SEEDS = [0, 1]
+_PLAIN = (bool, int, float, str, list, type(None))
 _NOT_OF_THE_BASE = ("name", "about", "seed", "loss")  # which the suite itself says
 
 
@@ -147,9 +148,26 @@ def _method(loss: str, base: Mapping[str, Any], k: int) -> dict[str, Any]:
     elif loss == "ranked_topk":  # half of the weight on the first place, half on the whole list
         chances = [0.5, *[0.0] * (k - 2), 0.5] if k > 1 else [1.0]
         overrides.append(f"loss.distribution={chances}")
-    grid = {f"loss.{option}": list(values) for option, values in getattr(kind, "grid", {}).items()}
+    grid = _grid(loss, getattr(kind, "grid", {}))
     make_recipe(base, overrides)
     for key, values in grid.items():
         for value in values:
             make_recipe(base, [*overrides, f"{key}={value}"])
     return {"overrides": overrides, **({"grid": grid} if grid else {})}
+
+
+def _grid(loss: str, declared: Any) -> dict[str, list[Any]]:
+    """Return the keys and values to search that a loss declares.
+
+    Raises:
+        ValueError: If a class of somebody's own declares them in another form, or values that YAML lacks.
+    """
+    options = declared.items() if isinstance(declared, Mapping) else [(None, declared)]
+    for option, values in options:
+        is_list = isinstance(values, list | tuple) and len(values) > 0
+        if option is None or not is_list or not all(type(value) in _PLAIN for value in values):
+            raise ValueError(
+                f"the grid of {loss} must hold a list of numbers or words for each option, such as "
+                f"{{'margin': [0.5, 1.0]}}, got {declared!r}"
+            )
+    return {f"loss.{option}": list(values) for option, values in options}

@@ -105,6 +105,7 @@ def do_task(task: Task, tell: Tell | None = None) -> Outcome:
 
 def _make(task: Task, folder: Path, tell: Tell | None, leases: Sequence[Lease | None]) -> None:
     recipe, start = make_recipe(task.recipe), time.monotonic()
+    check_code(recipe, allow_code=task.allow_code)  # in this process, which may have run nothing before
     if task.made:
         final_results(folder, tuned=task.tuned)
         return
@@ -200,7 +201,6 @@ def _network_for_folds(task: Task, run: Run, recipe: Recipe) -> nn.Module | None
     far = recipe.novelty is not None and recipe.novelty.strangeness == "distance"
     if not (far or recipe.adjust.tau == "cross_fit") or not code_in_recipe(recipe):
         return None
-    check_code(recipe, allow_code=task.allow_code)
     return load_network(run, allow_code=True)
 
 

@@ -7,6 +7,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
+from shortlist._checks import tensor_words
 from shortlist.datasets import DeferredReweighting, training_rows
 from shortlist.losses import call_loss
 from shortlist.metrics import AverageKAccuracy
@@ -58,6 +59,11 @@ class SetClassifier(pl.LightningModule):
         """Return the loss of a batch."""
         inputs, target, rows = batch
         loss = call_loss(self.loss, self(inputs), target, rows, size_weight=self.recipe.head.size_weight)
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:  # of somebody's own
+            raise ValueError(
+                f"the loss {self.recipe.loss.name} must return one number that depends on the scores, got "
+                f"{tensor_words(loss)}"
+            )
         self.log("train_loss", loss, on_step=False, on_epoch=True, batch_size=len(target), sync_dist=True)
         return loss
 
