@@ -231,6 +231,15 @@ def test_the_app_is_accessible_and_installable(browser, site):
             assert manifest["errors"] == [] and '"standalone"' in manifest["data"]
 
 
+def test_no_card_covers_another_on_a_wide_screen(browser, site):
+    with opened(browser, site[1], width=1280) as page:
+        draw(page)
+        page.wait_for_selector("li.candidate")
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        photo, app = (page.locator(name).bounding_box() for name in ("#photo", "#app"))
+        assert photo["y"] + photo["height"] <= app["y"]
+
+
 UPDATE = """async () => {
     const kept = await navigator.serviceWorker.getRegistration();
     await kept.update();
