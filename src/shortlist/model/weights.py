@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Weights = Literal["float32", "float16", "int8"]
 WEIGHTS: tuple[Weights, ...] = ("float32", "float16", "int8")
+"""What the weights of an exported network may be rounded to."""
 _LARGEST = 127
 _EXACT = 1e-6  # of the largest weight of a row: how far a number may be from the one that is kept
 
