@@ -129,6 +129,8 @@ def test_bootstrap_over_rows_is_near_the_t_test():
         result = paired_bootstrap_test(first, second, target, num_classes=1, num_resamples=4000)
         assert result.p_value == pytest.approx(expected, abs=0.04)
         assert result.difference == pytest.approx(float((first - second).mean()))
+        spread = float((first - second).std()) / math.sqrt(500)
+        assert result.half_width == pytest.approx(1.96 * spread, rel=0.06)
 
 
 def test_bootstrap_of_class_means_is_scipys():
@@ -149,6 +151,7 @@ def test_bootstrap_of_class_means_is_scipys():
     assert micro.difference > 0 > macro.difference
     deviations = [float(first[target == c].std()) / math.sqrt(n) for c, n in ((0, 180), (1, 20))]
     z = macro.difference / (0.5 * math.hypot(*deviations))
+    assert macro.half_width == pytest.approx(1.96 * 0.5 * math.hypot(*deviations), rel=0.08)
     assert macro.p_value == pytest.approx(2 * stats.norm.cdf(z), abs=0.03)
     assert rare.p_value == pytest.approx(2 * stats.norm.cdf(means[1] / deviations[1]), abs=0.03)
     assert paired_bootstrap_test(first, first, target, num_classes=2).p_value == 1
@@ -249,10 +252,15 @@ def test_differences_to_a_baseline_are_scipys(runs, tmp_path):
     assert compare_tables.to_json(found)["differences"]["top1.micro"]["better"]["p_value"] == shown.p_value
 
 
-def test_differences_of_single_runs_have_no_interval(runs):
+def test_differences_of_single_runs_have_an_interval_over_rows(runs):
     found = compare_runs([runs / "better-0", runs / "plain-0"], ["top1.micro"], baseline="plain")
     one = found.differences["top1.micro"]["better"]
-    assert one.half_width is None
+    first, second = (
+        (Run.open(runs / name).load_scores("test")[0].argmax(1) == TARGET).double()
+        for name in ("better-0", "plain-0")
+    )
+    spread = (first - second).std(correction=0)
+    assert one.half_width == pytest.approx(1.959964 * float(spread) / ROWS**0.5, rel=1e-5)
     assert one.test == f"McNemar's test over {ROWS} test rows"
     assert one.value == pytest.approx(
         found.rows[0].metrics["top1.micro"].value - found.rows[1].metrics["top1.micro"].value

@@ -21,7 +21,8 @@ class Difference:
 
     Args:
         value: Mean difference over the pairs; None without a test.
-        half_width: Half the width of the 95 % interval over seeds; None for tests over test rows.
+        half_width: Half the width of the 95 % interval over seeds, or over test rows as the test is; None
+            without a test.
         p_value: Two-sided p-value, corrected by Holm for all methods of the metric; None without a test.
         test: Name of the test, or why there is none.
         significant: Whether the p-value is below 0.05.
@@ -122,7 +123,7 @@ def differences_to(
 def _difference(pairs: _Pairs, result: PairedTest | str) -> Difference:
     if isinstance(result, str):
         return Difference(None, None, None, result, False)
-    half = None
+    half = result.half_width
     if isinstance(pairs, tuple):
         interval = mean_with_interval([a - b for a, b in zip(*pairs, strict=True)])
         half = ((interval.high or 0.0) - (interval.low or 0.0)) / 2

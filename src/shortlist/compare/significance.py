@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 from typing import NamedTuple
 
 import torch
@@ -14,11 +14,15 @@ from shortlist.metrics import Columns, average_rows, resample_each
 
 
 class PairedTest(NamedTuple):
-    """The mean difference of the first to the second, the two-sided p-value, and the name of the test."""
+    """The mean difference of the first to the second, the two-sided p-value, and the name of the test.
+
+    ``half_width`` is half of the 95 % interval of the difference over test rows; None for tests over seeds.
+    """
 
     difference: float
     p_value: float
     test: str
+    half_width: float | None = None
 
 
 class Pair(NamedTuple):
@@ -97,6 +101,8 @@ def one_sample_t_test(values: Sequence[float], constant: float, *, rounding: flo
 def mcnemar_test(first: Tensor, second: Tensor) -> PairedTest:
     """Compute McNemar's exact test on the rows that only one of the two methods has right.
 
+    The interval of the difference is Wald's: it is too short where only a few rows differ.
+
     Args:
         first: Whether each row is right (n,), bool.
         second: The same for the second method, on the same rows.
@@ -114,7 +120,10 @@ def mcnemar_test(first: Tensor, second: Tensor) -> PairedTest:
         term = term * (both - i) // (i + 1)
         total += term
     p_value = min(1.0, 2 * total / 2**both)
-    return PairedTest((gained - lost) / max(1, rows), p_value, f"McNemar's test over {rows} test rows")
+    difference = (gained - lost) / max(1, rows)
+    variance = max(0.0, both / max(1, rows) - difference**2) / max(1, rows)
+    name = f"McNemar's test over {rows} test rows"
+    return PairedTest(difference, p_value, name, NormalDist().inv_cdf(0.975) * math.sqrt(variance))
 
 
 def paired_bootstrap_test(
@@ -160,7 +169,7 @@ def paired_bootstrap_tests(
     tests = []
     for pair, differences in zip(pairs, drawn, strict=True):
         observed = mean_over(pair.first.double() - pair.second.double(), target, pair.classes)
-        tests.append(PairedTest(observed, _p_value(observed, differences), name))
+        tests.append(PairedTest(observed, _p_value(observed, differences), name, _half_width(differences)))
     return tests
 
 
@@ -192,6 +201,14 @@ def _p_value(observed: float, means: Tensor) -> float:
     """Return twice the share of resampled differences with another sign than the observed one."""
     other = int((means <= 0).sum()) if observed > 0 else int((means >= 0).sum())
     return min(1.0, 2 * (other + 1) / (len(means) + 1)) if observed else 1.0
+
+
+def _half_width(means: Tensor) -> float | None:
+    """Return half the distance between the ends of the middle 95 % of resampled differences."""
+    if not len(means):
+        return None
+    low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=means.dtype))
+    return float(high - low) / 2
 
 
 def mean_over(values: Tensor, target: Tensor, classes: Tensor | None) -> float:
