@@ -104,13 +104,14 @@ def average_k_loss(
     chosen, kept = _pseudo_positives(log_p.detach(), target[:, None], ignored, count, k)
     rows = _SetRows.apply(scores, target[:, None], chosen, kept, alpha / max(k - 1, 1e-9), alpha / (c - k))
     rows = rows + nll_loss(log_p, target, reduction="none")
-    if weight is not None:
-        row_weight = weight.to(rows.dtype)[target].masked_fill(ignored, 0)
+    row_weight = None if weight is None else weight.to(rows.dtype)[target].masked_fill(ignored, 0)
+    if row_weight is not None:
         rows = rows * row_weight
     rows = rows.masked_fill(ignored, 0)
     if reduction != "mean":
         return reduce_rows(rows, reduction)
-    return global_mean(rows.sum(), count if weight is None else global_sum_of(row_weight.sum()).detach())
+    total = count if row_weight is None else global_sum_of(row_weight.sum()).detach()
+    return global_mean(rows.sum(), total)
 
 
 def _check_heads(set_logits: Tensor, proposal_logits: Tensor) -> None:
