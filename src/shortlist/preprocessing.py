@@ -31,15 +31,10 @@ Box = tuple[float, float, float, float]
 
 
 class Decoded(NamedTuple):
-    """A photo in RGB, upright, perhaps smaller than its file says.
-
-    Args:
-        image: The pixels.
-        box: What of them is the photo. If 7 pixels are decoded at a half, 3.5 of 4 pixels are the photo.
-    """
+    """A photo in RGB, upright, perhaps smaller than its file says."""
 
     image: "Image.Image"
-    box: Box
+    box: Box  # the part of the pixels that is the photo: of 7 pixels decoded at a half, 3.5 of 4
 
 
 def read_image(path: str | Path) -> "Image.Image":
