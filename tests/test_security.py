@@ -36,13 +36,14 @@ SENTENCES = [
     f"{limits.SILENT_SECONDS:g} s and {size(limits.HEAD_BYTES)} for the head of a request, "
     f"{limits.SILENT_SECONDS:g} s to take the rest of an answer; {limits.CONNECTIONS:,} connections",
     f"{L.body_seconds:g} s; {L.requests} requests and {L.queue} images at a time",
+    f"{L.answer_rate} answers, votes and observations a minute (`--answer-rate`), then 429",
     f"{size(limits.FEEDBACK_BYTES)} without photos",
     f"the store is full at {size(MAX_BYTES)}",
     f"the bytes of a photo that is sent, {L.body_seconds:g} s for all",
     f"one line of at most {_messages.MAX_MESSAGE:,} characters",
 ]
 NO_LIMITS = (  # numbers that are no limits of ours: versions, codes, names
-    *("my_package2", "torch 2.6", "CVE-2025-32434", "SHA-256", "/v2", "with 403", "then 503", "then 429"),
+    *("my_package2", "torch 2.6", "CVE-2025-32434", "SHA-256", "/v2", "with 403", "then 503"),
     *("exit code 2", "SHORTLIST_DEBUG=1"),
 )
 
@@ -62,4 +63,5 @@ def test_every_limit_of_the_server_is_on_the_page():
     """But for those that only say how it works: how large its batches are, and how long one waits."""
     told = {"image_bytes", "request_bytes", "held_bytes", "pixels", "request_pixels", "client_pixels"}
     told |= {"decode_seconds", "decoders", "requests", "queue", "body_seconds", "batch_images", "rate"}
+    told |= {"answer_rate"}
     assert set(vars(L)) == told | {"batch", "wait"} and "`--rate`" in PAGE.read_text()

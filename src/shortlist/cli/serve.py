@@ -171,10 +171,7 @@ def serve(
     from shortlist.serve import Limits, ServiceSource
 
     check_choice("--engine", engine, ("local", "ray"))
-    if engine == "local" and (replicas != 1 or address is not None):
-        raise ValueError("--replicas and --address are for --engine ray")
-    if engine == "ray" and processes != 1:
-        raise ValueError("--processes is for --engine local; with ray there are --replicas")
+    _check_engine(engine, processes, replicas, address, proxy)
     limits = Limits(
         image_bytes=int(max_image_mb * 1e6),
         request_bytes=int(max_request_mb * 1e6),
@@ -200,13 +197,23 @@ def serve(
     source = ServiceSource(**paths, **parts)  # type: ignore[arg-type]
     where: dict[str, Any] = {"host": host, "port": port, "origins": cors or (), "hosts": allow_host or ()}
     if engine == "ray":
-        if proxy:
-            raise ValueError("--proxy is for --engine local: Ray's own proxy is before the replicas")
         _serve_on_ray(source, where | {"replicas": replicas, "address": address})
     else:
         _serve_here(
             source, processes, where | {"proxies": proxy or (), "log_level": "warning" if quiet else "info"}
         )
+
+
+def _check_engine(
+    engine: str, processes: int, replicas: int, address: str | None, proxy: list[str] | None
+) -> None:
+    """Refuse options of the other engine."""
+    if engine == "local" and (replicas != 1 or address is not None):
+        raise ValueError("--replicas and --address are for --engine ray")
+    if engine == "ray" and processes != 1:
+        raise ValueError("--processes is for --engine local; with ray there are --replicas")
+    if engine == "ray" and proxy:
+        raise ValueError("--proxy is for --engine local: Ray's own proxy is before the replicas")
 
 
 def _serve_here(source: "ServiceSource", processes: int, where: dict[str, Any]) -> None:

@@ -1,8 +1,7 @@
 """The metrics as torchmetrics modules. Their states are sums by class, which processes can add up.
 
-The only file that imports torchmetrics (``pip install 'shortlist[metrics]'``). Each module computes a
-dictionary of metrics, which ``MetricCollection`` takes as it is, and Lightning's ``log_dict`` where they are
-scalars. All take the options of ``torchmetrics.Metric`` too.
+The only file that imports torchmetrics (extra ``metrics``). Each module computes a dictionary, which
+``MetricCollection`` takes, ``log_dict`` too where it has scalars. All take its options too.
 """
 
 from collections.abc import Sequence
