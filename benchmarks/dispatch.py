@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Dispatched", "Kernels"]
+__all__ = ["Dispatched", "Kernels", "count_kernels"]
 
 # operations that give memory a name or a shape, and start no kernel; views are known by their schema
 _NO_KERNELS = frozenset(
@@ -61,3 +63,21 @@ class Kernels(Dispatched):
         name = func._schema.name.removeprefix("aten::")
         if not func.is_view and name not in _NO_KERNELS:
             self.counts[name] += 1
+
+
+def count_kernels(make: Callable[[], Callable[[Tensor, Tensor], Tensor]], n: int, c: int) -> tuple[int, int]:
+    """Count the kernels of a loss of scores (n, c), forward and backward, in its second call.
+
+    All is on the device "meta", where nothing is computed: what a GPU would start, without a GPU.
+    """
+    forward = backward = Kernels()
+    with torch.device("meta"):
+        loss, scores = make(), torch.zeros(n, c, requires_grad=True)
+        target = torch.zeros(n, dtype=torch.int64)
+        for _ in range(2):  # the first call may make tables, and keep them
+            scores.grad = None
+            with Kernels() as forward:
+                value = loss(scores, target)
+            with Kernels() as backward:
+                value.backward()
+    return forward.total, backward.total

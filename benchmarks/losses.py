@@ -11,12 +11,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 
 import torch
 from cases import GOAL_SHAPE, PEERS, Case, load_peer, make_cases
+from dispatch import count_kernels
 from measure import Batch, Timing, compare, make_pool, peak_memory
 
 _NAME, _CELL = 40, 15
@@ -164,6 +166,18 @@ def measure_memory(cases: Sequence[Case]) -> dict[str, float]:
     return peaks
 
 
+def count_all_kernels(cases: Sequence[Case]) -> dict[str, tuple[int, int]]:
+    """Print how many kernels a GPU would start for this library's lines, for one shape and k."""
+    n, c = GOAL_SHAPE
+    print(f"\nkernels on a GPU, forward + backward ({n}x{c}, k={_MEMORY_K}; counted without a GPU)")
+    kernels: dict[str, tuple[int, int]] = {}
+    for case in cases:
+        if case.peer is None and "exact" not in case.name:  # its loops would be for the largest reach
+            kernels[case.name] = count_kernels(partial(case.make, n, c, _MEMORY_K), n, c)
+            print(_line(case.name, ["{} + {} ".format(*kernels[case.name])]), flush=True)
+    return kernels
+
+
 def describe_machine() -> dict[str, str]:
     """Where this ran and how it was called."""
     packages = {}
@@ -202,6 +216,7 @@ def main() -> None:
         rows += measure_shape(cases, shape, arguments.k, arguments.budget)
     measured = GOAL_SHAPE in arguments.shapes and _MEMORY_K in arguments.k
     memory = measure_memory(cases) if measured else {}
+    kernels = count_all_kernels(cases) if measured else {}
     missed = [f"{row.case.name} k={row.k}" for row in rows if row.ratio_cell.endswith("!")]
     print(f"\n! misses its goal: {'; '.join(missed) or 'none'}")
     machine = describe_machine()
@@ -209,6 +224,7 @@ def main() -> None:
     print(f"took {perf_counter() - start:.0f} s")
     if arguments.json:
         content = {"machine": machine, "rows": [row.as_json() for row in rows], "memory": memory}
+        content["kernels"] = kernels
         arguments.json.write_text(json.dumps(content, indent=2) + "\n")
 
 

@@ -6,8 +6,10 @@ tensors that it takes are on the device, and nothing is copied to it or from it.
 opened, so that what they do inside is seen.
 """
 
-import importlib.util
 import sys
+from functools import partial
+from importlib import import_module
+from operator import le
 from pathlib import Path
 
 import pytest
@@ -32,18 +34,8 @@ from tests.metrics.test_modules import load, metrics_of
 from tests.predictors.test_interface import ALL, rows
 from tests.test_losses_common import CLASS_LOSSES, COUPLED, MARGIN_LOSSES, C, N
 
-
-def benchmark(name: str):
-    """Import a file of benchmarks/."""
-    place = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", place)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-dispatch = benchmark("dispatch")
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+dispatch, cases = (import_module(name) for name in ("dispatch", "cases"))
 READS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "bincount", "_unique2"}
 
 
@@ -148,6 +140,29 @@ def test_predictors_do_not_wait(name):
     if predictor.needs_calibration:
         predictor.calibrate(logits, target)
     never_waits(predictor.to("meta"), logits.to("meta"))
+
+
+# of the common losses at (256, 1000), k = 5: forward, backward
+MOST_KERNELS = {
+    "topk_hinge": (20, 15),
+    "noised_topk 5 draws, flat": (23, 14),
+    "average_k, both heads": (35, 22),
+    "role": (44, 4),
+    "ranked_topk neuralsort": (57, 41),
+    "ranked_topk splitter": (222, 14),
+    "focal": (18, 24),
+}
+
+
+def test_losses_start_few_kernels():
+    """A GPU takes the same time for a kernel of a small batch as for one of a large batch."""
+    counted = {
+        case.name: dispatch.count_kernels(partial(case.make, 256, 1000, 5), 256, 1000)
+        for case in cases.make_cases({})
+        if case.name in MOST_KERNELS
+    }
+    over = {name: counts for name, counts in counted.items() if not all(map(le, counts, MOST_KERNELS[name]))}
+    assert counted.keys() == MOST_KERNELS.keys() and not over
 
 
 def metrics_of_sets():

@@ -76,9 +76,9 @@ def role_loss(
     refuse_transforms("role_loss", logits, estimates)
     k = _check_options(k, size_weight, logits.shape[1])
     all_count = check_target(target, logits, ignore_index=ignore_index)
-    counted = (target != ignore_index)[:, None]
-    index = torch.where(counted, target[:, None], 0)
-    return _Mirror.apply(promote(logits), promote(estimates), index, counted, all_count, k, size_weight)
+    ignored = (target == ignore_index)[:, None]
+    index = target[:, None].masked_fill(ignored, 0)
+    return _Mirror.apply(promote(logits), promote(estimates), index, ignored, all_count, k, size_weight)
 
 
 def _check_options(k: float, size_weight: float, num_classes: int | None = None) -> float:
@@ -95,32 +95,42 @@ class _Mirror(torch.autograd.Function):
         logits: Tensor,
         estimates: Tensor,
         target: Tensor,
-        counted: Tensor,
+        ignored: Tensor,
         all_count: bool,
         k: float,
         size_weight: float,
     ) -> Tensor:
         def total(entries: Tensor) -> Tensor:
-            return (entries if all_count else torch.where(counted, entries, 0)).sum()
+            rows = entries.sum(2, keepdim=True)
+            return (rows if all_count else rows.masked_fill_(ignored, 0)).sum(1, keepdim=True)
 
         c = logits.shape[1]
-        count = global_count(counted).to(logits.dtype)
-        p, q = torch.sigmoid(logits), torch.sigmoid(estimates)
-        value, gradients = logits.new_zeros(()), []
-        guarded, rest, scratch = (torch.empty_like(p) for _ in range(3))  # few tensors, used again
-        for estimate, other in ((p, q), (q, p)):
+        share = 0.5 / c / global_count(~ignored).to(logits.dtype)
+        if logits.device.type == "cpu":  # one side fits the caches
+            p, q = logits.sigmoid()[None], estimates.sigmoid()[None]
+            sides = [(p, q), (q, p)]
+        else:  # both at once: a GPU takes as long to start a kernel for one side
+            both = torch.stack([logits, estimates]).sigmoid_()
+            sides = [(both, both.flip(0))]
+        guarded, rest, scratch = (torch.empty_like(sides[0][0]) for _ in range(3))  # few tensors, used again
+        target = target.expand(len(guarded), -1, 1)
+        values, gradients = [], []
+        for estimate, other in sides:
             torch.add(estimate, _GUARD, out=guarded)
             torch.sub(1 + _GUARD, estimate, out=rest)
+            of_true = guarded.gather(2, target)
             slope = guarded.log()
-            fit = total(torch.log(rest, out=scratch).lerp_(slope, other)) + total(slope.gather(1, target))
-            off = global_sum_of(total(estimate)) / count - k
-            value = value - 0.5 * global_sum_of(fit) / (count * c) + 0.5 * size_weight * (off / c).square()
-            torch.sub(1, other, out=slope).div_(rest).sub_(torch.div(other, guarded, out=scratch))
-            slope.scatter_add_(1, target, -1 / guarded.gather(1, target))
-            share = num_processes() / count
-            slope.mul_(0.5 * share / c).add_(size_weight * off * share / c**2)
+            fit = torch.log(rest, out=scratch).lerp_(slope, other).scatter_add_(2, target, of_true.log())
+            half = global_sum_of(total(estimate)) * share - 0.5 * k / c
+            values.append(half.square() * (2 * size_weight) - global_sum_of(total(fit)) * share)
+            torch.sub(1, other, out=slope).div_(rest)
+            of_fit = torch.div(other, guarded, out=scratch).scatter_add_(2, target, of_true.reciprocal_())
+            slope.sub_(of_fit)
+            torch.addcmul(half * (4 * size_weight * share), slope, share, out=slope)
             slope.mul_(torch.sub(1, estimate, out=scratch).mul_(estimate))
-            gradients.append(slope if all_count else slope.masked_fill_(~counted, 0))
+            slope = slope if num_processes() == 1 else slope.mul_(num_processes())
+            gradients += (slope if all_count else slope.masked_fill_(ignored, 0)).unbind()
+        value = sum(values[1:], values[0]).sum()
         ctx.save_for_backward(*gradients)
         return value
 

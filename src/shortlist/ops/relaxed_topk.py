@@ -15,6 +15,7 @@ from shortlist.ops.networks import NETWORKS
 from shortlist.ops.wiring import Wiring, arrange, put_back
 
 _FAR = 6e4  # float16's least number is -65,504
+_LEAST = -1e30  # a smaller score is always masked
 
 Relaxation = Literal[
     "neuralsort", "softsort", "sinkhorn", "odd_even", "bitonic", "merge_selection", "splitter"
@@ -134,12 +135,13 @@ def is_masked(scores: Tensor) -> Tensor:
     As scores, such numbers would leave nothing of the others' differences when a network mixes them.
     """
     best = scores.amax(-1, keepdim=True)
-    return scores < (best - _FAR).clamp_min(-1e30)  # also where all are -inf
+    return scores < (best - _FAR).clamp_min(_LEAST)  # also where all are -inf
 
 
 def lower_masked(scores: Tensor, masked: Tensor) -> Tensor:
     """Replace -inf by a finite number far below the other scores."""
-    low = scores.masked_fill(masked, torch.inf).amin(-1, keepdim=True)
-    low = torch.where(torch.isposinf(low), torch.zeros_like(low), low)  # nothing but masked classes
-    high = torch.where(masked.all(-1, keepdim=True), low, scores.amax(-1, keepdim=True))
-    return torch.where(masked, low - 100 * (high - low + 1), scores)
+    with torch.no_grad():  # their chances are 0, whatever stands in for them
+        high = scores.amax(-1, keepdim=True).clamp_min(_LEAST)  # all may be masked, with -inf
+        low = torch.where(masked, high, scores).amin(-1, keepdim=True)
+        stand_in = torch.lerp(high, low, 101.0) - 100
+    return torch.where(masked, stand_in, scores)
