@@ -358,9 +358,10 @@ def test_photos_of_phones_are_upright(browser, site):
     ]
     assert wanted != turned
     with opened(browser, address) as page:
-        page.locator("#kind-exactly").check()
         page.locator("#files").set_input_files(
             {"name": "a.jpg", "mimeType": "image/jpeg", "buffer": lying.getvalue()}
         )
+        page.wait_for_selector("#result:not([aria-busy]) li.candidate")
+        page.locator("#kind-exactly").check()
         page.wait_for_selector("#result:not([aria-busy]) li.candidate")
         assert names(page) == wanted

@@ -143,7 +143,11 @@ def test_a_list_is_never_empty_and_says_if_it_is_unsure(view, model):
     scores = model.scores(model.prepare(map(picture, range(3000))))  # few lists of these scores are empty
     lists = model.lists(scores, Choice(coverage=lowest))
     seed = next(seed for seed, listed in enumerate(lists) if not listed.members)
+    upload(view, png(SEEDS[0]))
+    settled(view)
     view.locator("#slider").fill("0")
+    view.locator("#again").click()  # the next photo is asked about with this setting
+    assert not view.locator("#slider").is_visible()
     upload(view, png(seed))
     settled(view)
     assert view.locator("li.candidate").count() == 1

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from importlib.resources import files
+from itertools import pairwise
 from typing import Any
 
 from fastapi import APIRouter
@@ -19,6 +20,8 @@ from shortlist.serve.service import Service, language_of
 
 _KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _RELATED_IMAGES = 6
+_EXAMPLES = 6
+_TRIES = 20  # classes that are looked at for each example
 
 
 def page_routes(service: Service) -> APIRouter:
@@ -84,6 +87,8 @@ def _filled(service: Service, language: str, app: Mapping[str, Any] | None, scri
             {name: form[name] for name in ("name", "title")} for form in service.places.forms(language)
         ],
         "levels": service.answerer.lineage.levels,
+        "alike": service.answerer.lineage.look_alikes,
+        "examples": _example_classes(service) if script == "page" else [],
         "index": service.index is not None,
         "max_images": MAX_IMAGES,
         "related_images": _RELATED_IMAGES,
@@ -101,13 +106,11 @@ def _filled(service: Service, language: str, app: Mapping[str, Any] | None, scri
             language=language,
             languages=_languages(),
             name=card["name"],
-            version=facts["version"],
             **_app_parts(app),
             classes=as_count(card["classes"]),
             examples=None if card["training_examples"] is None else as_count(card["training_examples"]),
             needs_key=service.keys.needed,
             kind=service.kind,
-            max_images=MAX_IMAGES,
             drawing=_is_drawing(service),
             groups=card["choices"]["groups"],
             macro=card["choices"]["macro"],
@@ -146,6 +149,17 @@ def _level(service: Service) -> float:
     promises = service.model.promises
     level = promises[default_predictor(promises)].level if promises else None
     return 0.9 if level is None else level
+
+
+def _example_classes(service: Service) -> list[str]:
+    """Return the ids of a few classes with known images, from all over the list of classes."""
+    if service.index is None:
+        return []
+    ids = service.model.classes.ids
+    starts = [*sorted({len(ids) * part // _EXAMPLES for part in range(_EXAMPLES)}), len(ids)]
+    tried = (range(low, min(low + _TRIES, high)) for low, high in pairwise(starts))
+    found = (next((i for i in part if service.index.examples(i, 1)), None) for part in tried)
+    return [ids[index] for index in found if index is not None]
 
 
 def _is_drawing(service: Service) -> bool:

@@ -1,14 +1,17 @@
 // The page: photos in, the short list out, redrawn as the control moves; people's answers to the server.
 
-import { aboutPhotos } from "./about.js";
 import { candidateCard } from "./cards.js";
 import { at, facts, fetched, languageChoice, make, personName, randomName, remembered, words } from "./common.js";
+import { forgetPick } from "./compare.js";
 import { listControl } from "./control.js";
 import { drawable } from "./draw.js";
 import { auditWords, isIn, isOne, nodesWords, percent, say, sharedParent } from "./list.js";
 import { nameSearch } from "./names.js";
+import { ownPhotos } from "./photos.js";
+import { showLink } from "./share.js";
 
-const about = aboutPhotos();
+const photos = ownPhotos({ taken: takeExample, removed: removePhoto });
+const { about } = photos;
 const control = listControl(facts, { at, fetched, remembered, moved: showList, changed });
 
 // what is shown now: the photos, the answer of the server, what was asked for, and with which options first
@@ -16,7 +19,7 @@ let current = nothingYet();
 let request = 0; // answers to requests before the last one are not shown
 const earlier = [];
 
-// "said" is the person's answer: the class, if it names one, and the words
+// "said" is the person's answer: the class, if it names one, the words, and the observation if others may see it
 function nothingYet() {
   return { photos: [], answer: null, asked: null, first: null, said: null, open: false };
 }
@@ -26,7 +29,7 @@ function nothingYet() {
 function addPhotos(files) {
   const images = [...files].filter((file) => file.type === "" || file.type.startsWith("image/"));
   if (!images.length) return;
-  if (current.answer && current.said) startAgain();
+  if (isExample() || (current.answer && current.said)) startAgain();
   const room = facts.max_images - current.photos.length;
   const taken = images.slice(0, room).map((blob) => ({ blob, url: URL.createObjectURL(blob) }));
   current.photos.push(...taken);
@@ -36,24 +39,22 @@ function addPhotos(files) {
   });
 }
 
-function showPhotos() {
-  const items = current.photos.map((photo, index) => {
-    const number = index + 1;
-    const image = make("img", { src: photo.url, alt: say(words.your_photo, { number }) });
-    const remove = make("button", {
-      type: "button", className: "remove", textContent: "×", "@aria-label": say(words.remove, { number }),
-    });
-    remove.addEventListener("click", () => {
-      current.photos.splice(index, 1);
-      if (current.photos.length) identify();
-      else startAgain();
-    });
-    return make("li", {}, make("div", {}, image, remove), current.said ? null : about.organs(photo, number));
-  });
-  const isDrawing = current.photos.some((photo) => photo.drawn); // it is on the canvas
-  at("photos").replaceChildren(...(isDrawing ? [] : items));
-  at("again").hidden = isDrawing || !current.photos.length;
+/** Show the list of an example photo; people's answers are about their own photos, so there is none to give. */
+function takeExample(photo) {
+  if (current.photos.length) startAgain();
+  current.photos.push(photo);
+  identify();
 }
+
+const isExample = () => current.photos.some((photo) => photo.example);
+
+function removePhoto(index) {
+  current.photos.splice(index, 1);
+  if (current.photos.length) identify();
+  else startAgain();
+}
+
+const showPhotos = () => photos.show(current.photos, !current.said && !isExample());
 
 function startAgain() {
   keepForLater();
@@ -91,6 +92,7 @@ async function identify(first = null) {
     const path = `/v1/identify?${options}&limit=60&related_images=${related}&receipt=true`;
     const answer = await fetched(path, { method: "POST", body: form });
     if (number !== request) return;
+    forgetPick();
     Object.assign(current, { answer, asked, first: first || options, said: null, open: false, reply: null });
     showList();
     const show = () => bringIntoView(at("candidates").querySelector("h3") || at("status"));
@@ -115,6 +117,9 @@ function bringIntoView(element) {
   (fits ? at("result") : element).scrollIntoView({ block: "start" });
 }
 
+/** Whether the person may answer to the list. */
+const isAsked = () => Boolean(current.answer && !current.said && !isExample());
+
 function message(text, kind) {
   at("messages").append(make("p", { className: kind, textContent: text }));
 }
@@ -123,9 +128,10 @@ function showList() {
   control.show();
   const answer = current.answer;
   at("messages").replaceChildren();
-  at("answer").hidden = !answer || current.said;
-  at("consent").hidden = !answer;
-  about.show(Boolean(answer && !current.said), at("consent-yes").checked);
+  at("answer").hidden = !isAsked();
+  at("consent").hidden = !answer || isExample();
+  about.show(isAsked(), at("consent-yes").checked);
+  showLink(current.said?.observation);
   at("thanks").textContent = current.said ? saidWords(current.said) : "";
   at("less-likely").hidden = true;
   at("promise").hidden = !answer;
@@ -143,8 +149,8 @@ function showList() {
   const best = inside.length ? inside : others.slice(0, 1);
   showWords(answer, step, inside, best[0]);
   const shown = current.open ? [...best, ...others.filter((other) => !best.includes(other))] : best;
-  at("candidates").replaceChildren(...shown.map((one) => candidateItem(one, inside.includes(one))));
-  at("candidates").className = shown.length > 6 ? "compact" : "";
+  at("candidates").replaceChildren(...shown.map((one) => candidateItem(one, inside.includes(one), shown.length > 1)));
+  at("candidates").className = shown.length > 6 || current.said ? "compact" : "";
   const left = Math.min(10, answer.candidates.length - best.length);
   at("less-likely").hidden = current.open || left < 1;
   at("less-likely").textContent = say(isOne(left) ? words.less_likely_one : words.less_likely, { count: left });
@@ -160,23 +166,24 @@ function showWords(answer, step, inside, first) {
   const best = first ? { name: first.name, value: percent(first.probability, words) } : {};
   at("status").textContent = say(found, { count, ...best });
   if (answer.status === "novel") message(words.novel, "warning");
-  const isAsked = step.coverage === current.asked.step.coverage;
-  if (answer.status === "not_confident" && isAsked) message(words.not_confident, "warning");
+  const isNow = step.coverage === current.asked.step.coverage;
+  if (answer.status === "not_confident" && isNow) message(words.not_confident, "warning");
   const parent = sharedParent(inside, facts.levels);
-  if (parent) message(say(words.all_share, { count, ...parent, level: words.levels[parent.level] || parent.level }), "sure");
+  if (parent) message(say(facts.alike.includes(parent.level) ? words.all_alike : words.all_share,
+    { count, ...parent, level: words.levels[parent.level] || parent.level }), "sure");
   const sure = nodesWords(answer.nodes, words);
   if (sure) message(sure, "sure");
   if (count > 1 && answer.next_photo) message(answer.next_photo.words, "sure");
-  if (step.coverage && !(isAsked && current.asked.options === current.first)) message(words.moved, "note");
+  if (step.coverage && !(isNow && current.asked.options === current.first)) message(words.moved, "note");
   else if (answer.promise.why_not) message(say(words.not_about_this, { why: answer.promise.why_not }), "note");
   const left = answer.set_size - Math.max(count, 1); // the best name is there in any case
-  if (isAsked && left > 0) message(say(isOne(left) ? words.more_in_set_one : words.more_in_set, { count: left }), "note");
+  if (isNow && left > 0) message(say(isOne(left) ? words.more_in_set_one : words.more_in_set, { count: left }), "note");
 }
 
-function candidateItem(candidate, inSet) {
-  const confirm = current.said ? null : () => reply("confirm", candidate.name, candidate.id);
+function candidateItem(candidate, inSet, comparable) {
+  const confirm = !isAsked() ? null : () => reply("confirm", candidate.name, candidate.id);
   const photo = () => ({ url: current.photos[0].url, caption: say(words.your_photo, { number: "" }).trim() });
-  return candidateCard(candidate, { inSet, isChosen: current.said?.id === candidate.id, photo, confirm });
+  return candidateCard(candidate, { inSet, isChosen: current.said?.id === candidate.id, photo, confirm, comparable });
 }
 
 // People's answers
@@ -201,8 +208,9 @@ async function reply(verb, said, classId = null, name = null) {
   form.append("event", new Blob([JSON.stringify(content)], { type: "application/json" }));
   if (consent) current.photos.forEach((photo, index) => form.append("images", photo.blob, `photo-${index + 1}`));
   try {
-    await fetched(isObservation ? "/v1/observations" : "/v1/feedback", { method: "POST", body: form });
-    current.said = { id: classId, words: said };
+    const { observation } = await fetched(isObservation ? "/v1/observations" : "/v1/feedback", { method: "POST", body: form });
+    current.said = { id: classId, words: said, observation: consent ? observation : null };
+    showPhotos();
     showList();
     document.querySelector("li.chosen")?.focus(); // which also brings it into view; the button is gone
   } catch (error) {
@@ -255,6 +263,7 @@ function spoken() {
   if (current.said) showList();
   else changed();
   showAudit();
+  photos.showExamples();
 }
 
 // What people do
@@ -299,7 +308,7 @@ for (const choice of [at("consent-yes"), at("consent-no")]) {
   choice.checked = choice.value === remembered("shortlist-consent");
   choice.addEventListener("change", () => {
     remembered("shortlist-consent", choice.value);
-    about.show(Boolean(current.answer && !current.said), at("consent-yes").checked);
+    about.show(isAsked(), at("consent-yes").checked);
     if (!current.said) at("thanks").textContent = "";
   });
 }
@@ -321,5 +330,10 @@ document.addEventListener("drop", (event) => {
 
 showList();
 if (!languageChoice(spoken) && control.scope()) changed(); // a place that is remembered
-at("key")?.addEventListener("change", showAudit);
+at("key")?.addEventListener("change", () => {
+  showAudit();
+  photos.showExamples();
+});
 showAudit();
+showPhotos();
+photos.showExamples();

@@ -2,11 +2,13 @@
 
 import { candidateCard } from "./cards.js";
 import { at, facts, fetched, languageChoice, make, personName, randomName, remembered, words } from "./common.js";
+import { forgetPick } from "./compare.js";
 import { isOne, localized, say } from "./list.js";
 import { nameSearch } from "./names.js";
 
 const MOST_SKIPPED = 200;
 const LATER = 20000; // milliseconds
+const LINKED = 8; // candidates of a linked observation that get known photos
 const OPEN = 5; // candidates that are shown at first if the set has fewer
 
 let current = null; // the observation
@@ -21,6 +23,8 @@ const clearSearch = nameSearch(vote);
 async function next() {
   const number = ++turn;
   clearSearch();
+  forgetPick();
+  if (linked()) history.replaceState(null, "", location.pathname + location.search);
   at("trouble").textContent = "";
   at("status").textContent = words.waiting;
   const options = new URLSearchParams({ related_images: facts.index ? facts.related_images : 0 });
@@ -38,6 +42,37 @@ async function next() {
   } catch (error) {
     if (number === turn) at("status").textContent = say(words.failed, { why: error.message });
   }
+}
+
+/** The observation that the address names, if it names one. */
+const linked = () => /^#observation=([\w-]+)$/.exec(location.hash)?.[1];
+
+/** Show the observation of a link, with what people said where the person may see that; or what waits. */
+async function begin() {
+  const id = linked();
+  if (!id) return next();
+  const number = ++turn;
+  try {
+    const seen = await fetched(`/v1/observations/${id}`, { asPerson: true });
+    await addKnownPhotos(seen.candidates.slice(0, LINKED));
+    if (number !== turn) return null;
+    current = { ...seen, request: randomName() };
+    [open, waiting] = [false, 0];
+    said = seen.votes && { key: seen.vote && keyOf(seen.vote), spoken: seen.vote && (seen.vote.name || verbWords(seen.vote.verb)), votes: seen.votes };
+    show();
+    at("status").textContent = seen.own ? words.shared_own : words.shared_open;
+  } catch (error) {
+    if (number === turn) at("status").textContent = say(words.failed, { why: error.message });
+  }
+  return null;
+}
+
+async function addKnownPhotos(candidates) {
+  if (!facts.index) return;
+  await Promise.all(candidates.map(async (candidate) => {
+    const known = await fetched(`/v1/classes/${encodeURIComponent(candidate.id)}`).catch(() => null);
+    candidate.related_images = known?.example_images.slice(0, facts.related_images) || [];
+  }));
 }
 
 /** Ask again while nothing waits: others go on. */
@@ -90,7 +125,7 @@ function show() {
   const inside = current.candidates.filter((candidate) => candidate.in_set);
   const best = open ? current.candidates : inside.length ? inside : current.candidates.slice(0, OPEN);
   const left = current.candidates.length - best.length;
-  at("candidates").replaceChildren(...best.map(card));
+  at("candidates").replaceChildren(...best.map((one, index) => card(one, index, best.length > 1)));
   at("candidates").className = best.length > 6 ? "compact" : "";
   at("less-likely").hidden = left < 1 || Boolean(said);
   at("less-likely").textContent = say(isOne(left) ? words.less_likely_one : words.less_likely, { count: left });
@@ -115,16 +150,16 @@ function knownWords() {
   return [date, where, author, license].filter((text) => text);
 }
 
-function card(candidate, index) {
+function card(candidate, index, comparable) {
   const confirm = said ? null : () => vote("confirm", candidate.name, candidate.id);
   const isChosen = said?.key === keyOf({ verb: "confirm", class_id: candidate.id });
   const photo = () => ({ url: current.photos[0]?.address || "", caption: say(words.photo_number, { number: 1 }) });
-  return candidateCard(candidate, { inSet: candidate.in_set, isChosen, photo, confirm, key: index < 9 ? String(index + 1) : null });
+  return candidateCard(candidate, { inSet: candidate.in_set, isChosen, photo, confirm, key: index < 9 ? String(index + 1) : null, comparable });
 }
 
 /** Show how many people said what; what is not the person's own word can be agreed with. */
 function showSaid() {
-  at("own").textContent = `${words.thanks} ${say(words.you_said, { answer: said.spoken })}`;
+  at("own").textContent = said.spoken ? `${words.thanks} ${say(words.you_said, { answer: said.spoken })}` : "";
   const groups = new Map();
   for (const one of said.votes) {
     const group = groups.get(keyOf(one)) || { ...one, people: 0 };
@@ -201,5 +236,6 @@ function spoken() {
 }
 
 languageChoice(spoken);
-at("key")?.addEventListener("change", next);
-if (!at("key")) next();
+at("key")?.addEventListener("change", begin);
+addEventListener("hashchange", () => linked() && begin());
+if (!at("key")) begin();
