@@ -180,6 +180,23 @@ def test_own_methods_are_rows_where_methods_are_rows(tmp_path):
     check_latex(to_latex(sheet))
 
 
+def test_each_number_is_of_the_epoch_that_is_best_by_it(tmp_path):
+    """As Petersen et al. print them; runs of one training, which differ in the selected epoch alone."""
+    content = {"data": {"name": "cifar100", "root": "."}, "loss": {"name": "cross_entropy"}}
+    targets = {part: torch.arange(397) % 8 for part in ("val", "test")}
+    values = {}
+    for skill, metric in ((1, "top1"), (3, "top5")):
+        path = tmp_path / metric
+        run = scored_run(path, TABLE, targets, content, overrides=[f"selection.metric={metric}"], skill=skill)
+        values[metric] = 100 * run.results.metrics()[f"{metric}.micro"].value
+    sheet = table_sheet(*filled("petersen2022:1", tmp_path))
+    rows = [[cell for cell, _ in row[2:]] for row in sheet.rows]
+    ((label, text),) = [row for row in rows if row[0].startswith("ours") and row[1] != "no run"]
+    top1, top5 = (part.split()[0] for part in text.split(" | "))
+    assert (label, top1, top5) == ("ours", f"{values['top1']:.2f}", f"{values['top5']:.2f}")
+    assert not [note for note in sheet.notes if "selection.metric" in note]
+
+
 def test_larger_networks_have_columns_of_their_own(tmp_path):
     for name in ("resnet50", "resnet152"):
         content = {

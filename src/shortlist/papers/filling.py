@@ -18,16 +18,15 @@ _METHOD = ("loss", "reweighting", "second_stage", "adjust", "sampler", "anneal",
 
 
 @dataclass(frozen=True)
-class Fit:
-    """Runs that fit a cell, and the metric of theirs for each of its numbers, by the table's name of it."""
+class Match:
+    """Runs that have a number of a cell, and the metric of theirs that it is."""
 
     group: Group
-    values: Mapping[str, PublishedValue | OwnValue]
+    value: PublishedValue | OwnValue
 
-    @property
-    def departures(self) -> tuple[str, ...]:
-        """What is not as in the publication."""
-        return tuple(dict.fromkeys(line for value in self.values.values() for line in value.departures))
+
+Fit = Mapping[str, Match]
+"""The runs of each number of a cell, by the table's name of the metric."""
 
 
 @dataclass
@@ -35,7 +34,7 @@ class OwnMethod:
     """A method that the publication does not have: its label, and its cells."""
 
     label: str
-    fits: dict[Key, list[Fit]] = field(default_factory=dict)
+    fits: Mapping[Key, Sequence[Fit]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,8 @@ class Filled:
     """The runs in the cells of a printed table.
 
     Args:
-        fits: By cell the runs that fit it with the fewest departures; mostly one group of seeds.
+        fits: By cell the runs that fit each of its numbers with the fewest departures; mostly one group of
+            seeds.
         own: Methods that the publication does not have.
         unused: Labels of runs that fit no cell.
         left_out: By folder, why runs could not be read.
@@ -65,8 +65,8 @@ def fill_layout(layout: Layout, groups: Iterable[Group], left_out: Mapping[str, 
     """
     if not layout.has_numbers:
         raise ValueError(f"RUNS go with a table of numbers, got {layout.name}, which has words")
-    fits: dict[Key, list[Fit]] = {}
-    own: dict[str, OwnMethod] = {}
+    published: dict[Key, list[tuple[str, Match]]] = {}
+    own: dict[str, tuple[str, dict[Key, list[tuple[str, Match]]]]] = {}
     unused = []
     names = {place.table.name for place in layout.places()}
     for group in groups:
@@ -74,19 +74,15 @@ def fill_layout(layout: Layout, groups: Iterable[Group], left_out: Mapping[str, 
         content = recipe.model_dump(mode="json")
         values = [v for v in find_published(content, every=True) if v.table.name in names]
         cells = _nearest({(v.table.name, v.method, v.column, v.metric): v for v in values})
-        into = fits
+        into = published
         if not cells:
             cells = _nearest(_own_cells(layout, content))
-            into = own.setdefault(_identity(recipe), OwnMethod(_label(recipe))).fits if cells else {}
-        for key in dict.fromkeys(cell[:3] for cell in cells):
-            metrics = {cell[3]: value for cell, value in cells.items() if cell[:3] == key}
-            into.setdefault(key, []).append(Fit(group, metrics))
+            into = own.setdefault(_identity(recipe), (_label(recipe), {}))[1] if cells else {}
+        for (*key, metric), value in cells.items():
+            into.setdefault((key[0], key[1], key[2]), []).append((metric, Match(group, value)))
         unused += [] if cells else [group.label]
-    for method in own.values():
-        method.fits = {key: _fewest(entries) for key, entries in method.fits.items()}
-    return Filled(
-        {key: _fewest(entries) for key, entries in fits.items()}, _named_apart(own), unused, left_out or {}
-    )
+    methods = [OwnMethod(label, _fewest(matches)) for label, matches in own.values()]
+    return Filled(_fewest(published), _named_apart(methods), unused, left_out or {})
 
 
 def _nearest(cells: Mapping[tuple[str, str, str, str], Any]) -> dict[tuple[str, str, str, str], Any]:
@@ -102,9 +98,21 @@ def _nearest(cells: Mapping[tuple[str, str, str, str], Any]) -> dict[tuple[str, 
     }
 
 
-def _fewest(fits: Sequence[Fit]) -> list[Fit]:
-    least = min(len(fit.departures) for fit in fits)
-    return [fit for fit in fits if len(fit.departures) == least]
+def _fewest(cells: Mapping[Key, Sequence[tuple[str, Match]]]) -> dict[Key, list[Fit]]:
+    """Keep, of the runs of each number, those with the fewest departures; further ones are further fits."""
+    fits: dict[Key, list[Fit]] = {}
+    for key, matches in cells.items():
+        by_metric: dict[str, list[Match]] = {}
+        for metric, match in matches:
+            by_metric.setdefault(metric, []).append(match)
+        for metric, entries in by_metric.items():
+            least = min(len(match.value.departures) for match in entries)
+            by_metric[metric] = [match for match in entries if len(match.value.departures) == least]
+        fits[key] = [
+            {metric: entries[turn] for metric, entries in by_metric.items() if turn < len(entries)}
+            for turn in range(max(map(len, by_metric.values())))
+        ]
+    return fits
 
 
 def _own_cells(layout: Layout, content: Mapping[str, Any]) -> dict[tuple[str, str, str, str], Any]:
@@ -157,9 +165,8 @@ def _label(recipe: Recipe) -> str:
     return recipe.loss.name if recipe.name == Recipe.model_fields["name"].default else recipe.name
 
 
-def _named_apart(own: Mapping[str, OwnMethod]) -> list[OwnMethod]:
+def _named_apart(methods: list[OwnMethod]) -> list[OwnMethod]:
     """Number the methods of the same label, whose options differ."""
-    methods = list(own.values())
     labels = [method.label for method in methods]
     for place, method in enumerate(methods):
         if labels.count(labels[place]) > 1:

@@ -106,7 +106,7 @@ class _Printer:
         fits = self._filled.fits.get(place.key, ())
         self._lacking += place.table.compared and not fits
         if len(fits) > 1:
-            labels = ", ".join(fit.group.label for fit in fits)
+            labels = ", ".join(dict.fromkeys(match.group.label for fit in fits for match in fit.values()))
             line = f"ours, ours (2), ... of {place.method}, {place.column}: {labels}"
             self._several += [] if line in self._several else [line]
         return fits
@@ -133,7 +133,7 @@ class _Printer:
         if all(text == "-" for text in texts):
             return "not measured", ""
         gaps = [_gap(number, estimate, place.table) for number, estimate in estimates]
-        ours = self._marked(cell_text(place.numbers, texts), fits[turn].departures)
+        ours = self._marked(cell_text(place.numbers, texts), _departures(fits[turn]))
         return ours, cell_text(place.numbers, gaps)
 
     def _own_text(self, address: Mapping[str, Any], fits: Sequence[Fit], turn: int) -> str:
@@ -142,7 +142,7 @@ class _Printer:
         table, numbers = find_column(address)[0], shape_of(address)
         estimates = _estimates(fits[turn], numbers)
         texts = [_ours(number, estimate, table) for number, estimate in estimates]
-        return self._marked(cell_text(numbers, texts), fits[turn].departures)
+        return self._marked(cell_text(numbers, texts), _departures(fits[turn]))
 
     def _marked(self, text: str, remarks: Sequence[str]) -> str:
         if not remarks:
@@ -196,9 +196,14 @@ def _said(table: PublishedTable, *, alone: bool) -> str:
 
 
 def _estimates(fit: Fit, numbers: Sequence[PublishedNumber]) -> list[tuple[PublishedNumber, Estimate | None]]:
-    values = [fit.values.get(number.metric) for number in numbers]
-    estimates = [None if value is None else own_estimate(fit.group, value.name) for value in values]
+    matches = [fit.get(number.metric) for number in numbers]
+    estimates = [None if match is None else own_estimate(match.group, match.value.name) for match in matches]
     return list(zip(numbers, estimates, strict=True))
+
+
+def _departures(fit: Fit) -> list[str]:
+    """List what is not as in the publication."""
+    return list(dict.fromkeys(line for match in fit.values() for line in match.value.departures))
 
 
 def _scale(table: PublishedTable) -> int:
