@@ -78,7 +78,13 @@ def whole(tmp_path_factory) -> tuple[Path, Path]:
 def start(file: Path, out: Path, *words: str) -> subprocess.Popen:
     command = [sys.executable, "-c", COMMAND, "run", str(file), "--out", str(out), "--json", *words]
     with (out / f"log-{time.monotonic_ns()}").open("w") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        env = os.environ | {"OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(command, stdout=log, stderr=log, env=env, preexec_fn=hear_ctrl_c)
+
+
+def hear_ctrl_c() -> None:
+    """What a shell starts in the background ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def said(out: Path) -> str:
@@ -171,6 +177,16 @@ def test_ray_with_a_worker_killed_in_the_middle_of_a_training(whole, tmp_path):
     assert process.wait() == 0, said(tmp_path)
     assert table(folder) == table(whole[1])
     assert no_locks(folder) and not list(folder.rglob("*.failure.txt"))
+
+
+def test_the_lease_of_a_killed_process_is_removed_also_of_a_finished_run(tmp_path):
+    """The process was killed after its run was finished, before it let go."""
+    file = noise_suite(tmp_path, methods={"cross_entropy": {}}, vary={}, seeds=[0])
+    state = run_suite(load_suite(file), tmp_path)
+    path = state.folder / "cross_entropy/default/seed-0.lock"
+    assert Lease(path, {"run": "cross_entropy/default/seed-0", "started": "1"})._take(())
+    run_suite(load_suite(file), tmp_path)
+    assert not path.exists()
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from shortlist.runs import file_identity
 from shortlist.suites.crew import Crew, local_crew, ray_crew
 from shortlist.suites.plan import Task, resolve, source_cell
 from shortlist.suites.state import SuiteState, note_seen_from
+from shortlist.suites.status import release_left
 from shortlist.suites.suite import Suite, SuiteError
 from shortlist.suites.table import write_tables
 from shortlist.suites.worker import Outcome
@@ -134,6 +135,7 @@ def _joined(folder: Path) -> Iterator[None]:
     in_use = SuiteError(f"{folder} is in use: a process of an earlier version is running this suite")
     with lock_folder(folder, in_use, shared=True):
         sweep_below(folder)  # runs that are finished are not locked again, and none would sweep them
+        release_left(folder)
         yield
 
 

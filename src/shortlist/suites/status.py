@@ -1,17 +1,17 @@
 """What runs of a suite where, what it has cost, and when it will end."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-from shortlist._store.lease import is_gone, read_lease
+from shortlist._store.lease import holding, is_gone, read_lease
 from shortlist.runs import Run, RunError
 from shortlist.suites.plan import Cell, Point, run_name
 from shortlist.suites.state import SuiteState
-
-_TOLD = ("run", "host", "process", "gpu", "share", "seconds")  # what a lease says of its owner
 
 
 @dataclass(frozen=True)
@@ -56,18 +56,31 @@ class Cost:
 def current_runs(state: SuiteState) -> list[CurrentRun]:
     """Return the runs of a suite that processes have now, by name."""
     runs = {}
-    for place, _, files in os.walk(state.folder):  # ignores folders that disappear meanwhile
-        for name in files:
-            if not name.endswith(".lock") or name == ".lock":
-                continue
-            with suppress(ValueError, OSError):  # it ends at this moment, or is a lock of another kind
-                holder = read_lease(os.path.join(place, name))
-                if holder is not None and "run" in holder:
-                    about = {
-                        key: holder[key] for key in ("run", "host", "process", "gpu", "share", "seconds")
-                    }
-                    runs[holder["run"]] = CurrentRun(**about, stopped=is_gone(holder))
+    for _, holder in _leases(state.folder):
+        if "run" in holder:
+            about = {key: holder[key] for key in ("run", "host", "process", "gpu", "share", "seconds")}
+            runs[holder["run"]] = CurrentRun(**about, stopped=is_gone(holder))
     return [runs[name] for name in sorted(runs)]
+
+
+def release_left(folder: Path) -> None:
+    """Remove leases of processes of this machine that have ended: nobody takes that of a finished run."""
+    for path, holder in _leases(folder):
+        if is_gone(holder):
+            with holding(path):
+                pass
+
+
+def _leases(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the file of each lease below a folder, and what its owner wrote there."""
+    for place, _, files in os.walk(folder):  # ignores folders that disappear meanwhile
+        for name in files:
+            if name.endswith(".lock") and name != ".lock":
+                path, holder = Path(place, name), None
+                with suppress(ValueError, OSError):  # it ends at this moment, or is a lock of another kind
+                    holder = read_lease(path)
+                if holder is not None:
+                    yield path, holder
 
 
 def cost_of(state: SuiteState, current: Sequence[CurrentRun]) -> Cost:
