@@ -1,5 +1,6 @@
 """Text that people wrote, in one form; numbers as text; nested values by dotted key."""
 
+import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,31 @@ def composed(text: str) -> str:
         True
     """
     return unicodedata.normalize("NFC", text)
+
+
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  # categories of what nobody sees
+# letters and marks that nobody sees, whatever their category says
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+_ALPHABETS = frozenset({"LATIN", "CYRILLIC", "GREEK"})  # which have letters that look the same
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def check_distinct(name: str, text: str) -> None:
+    """Refuse a name that could look like another one: by blanks, hidden characters, or mixed alphabets."""
+    blanks = text != " ".join(text.split())
+    hidden = _BLANK.search(text) or any(unicodedata.category(letter) in _HIDDEN for letter in text)
+    mixed = any(
+        len(_ALPHABETS & {_alphabet(letter) for letter in word}) > 1 for word in _LETTERS.findall(text)
+    )
+    if blanks or hidden or mixed:
+        words = "no blanks but single ones between words, no hidden characters, and one alphabet in each word"
+        raise ValueError(f"{name} must have {words}, got {text[:80]!a}")
+
+
+def _alphabet(letter: str) -> str:
+    return unicodedata.name(letter, "").split(" ")[0]
 
 
 def folded(text: str) -> str:

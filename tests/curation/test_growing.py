@@ -527,3 +527,48 @@ def test_copies_without_a_suffix_get_one_by_their_content(tmp_path):
         row["path"] = str(bare)
     apply_plan(plan_of(tmp_path, rows), tmp_path / "made")
     assert len(list((tmp_path / "made").rglob("*.png"))) == 40
+
+
+def test_a_photo_with_two_labels_gets_neither(tmp_path):
+    """Two observations of the same bytes: no vote tells which is right, and no alphabet either."""
+    first, rows = tmp_path / "round-0", make_rows(tmp_path / "images", range(40), photos=1)
+    apply_plan(plan_of(tmp_path, rows), first)
+    fresh = make_rows(tmp_path / "images", range(50, 54), photos=1)
+    known = next(row for row in rows if parts_of(plan_of(tmp_path, rows))[row["path"]] == "train")
+    odd = []
+    for row, label in ((fresh[0], 1), (fresh[1], None), (known, 1), (rows[1], None)):
+        copy = tmp_path / "more" / Path(row["path"]).name
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(Path(row["path"]).read_bytes())
+        other = CLASSES[(CLASSES.index(row["label"]) + 1) % 3] if label else row["label"]
+        odd.append({"path": str(copy), "label": other, "observation": f"again-{copy.stem}"})
+    plan = growth_of(tmp_path, fresh + odd[:2], first)
+    assert plan.left_out["photos with different labels in two observations"] == 2
+    assert sum(plan.left_out.get(f"copies of {part} images", 0) for part in ("training", "held-out")) == 1
+    assert {path for path, *_ in plan.rows} & {fresh[0]["path"], odd[0]["path"]} == set()
+    assert len(plan.rows) == 40 + 3
+    # a photo of the earlier data stays as it was, whatever a copy of it is called
+    plan = growth_of(tmp_path, odd[2:], first)
+    names = {"copies of training images, with another label, which does not count"}
+    assert names <= set(plan.left_out) and plan.taken_over["corrected labels"] == 0
+    plan = growth_of(tmp_path, [known | {"label": odd[2]["label"], "observation": "x"}, odd[2], known], first)
+    assert plan.left_out["photos with different labels in two observations"] == 3
+    assert plan.taken_over["corrected labels"] == 0 and len(plan.rows) == 40
+
+
+@pytest.mark.parametrize("with_table", [False, True])
+def test_a_class_without_photos_is_named_when_it_is_left_out(tmp_path, with_table):
+    for label, number in (("Acer campestre", 5), ("Quercus robur", 5), ("Tilia cordata", 0)):
+        folder = tmp_path / "photos" / label
+        folder.mkdir(parents=True)
+        for photo in range(number):
+            Image.new("RGB", (4, 4), (photo, number, len(label))).save(folder / f"{photo}.png")
+    if with_table:
+        names = ["Acer campestre", "Quercus robur", "Tilia cordata", "Ulmus minor"]
+        ClassTable(names=names).save(tmp_path / "photos" / "class_table.json")
+    missing = ["Tilia cordata", "Ulmus minor"][: 1 + with_table]
+    words = ("data", "build", tmp_path / "photos", tmp_path / "data", "--split", "hash")
+    said = output_of(*words)
+    assert [line.partition(": ")[2] for line in said.splitlines() if line.startswith("without an")] == missing
+    content = json.loads(output_of(*words, "--json"))
+    assert content["without_images"] == missing and content["classes"] == 2

@@ -32,7 +32,9 @@ def test_a_proposed_name_is_a_vote_for_a_class_to_come(tmp_path):
     assert [vote.label for vote in votes.votes] == [
         *["!new:Tilia × europaea"] * 4, "!new:Salix", "ash",
     ]  # fmt: skip
-    assert dict(votes.left_out) == {"like nothing known": 1}  # nobody proposed a name for o3
+    assert dict(votes.left_out) == {
+        "flagged, until somebody else has looked": 1
+    }  # nobody proposed a name for o3
     store = stored(tmp_path / "store", said)
     assert waiting_proposals(store) == [("Tilia × europaea", 2, 1), ("Salix", 1, 0)]
     assert waiting_proposals(store, theta=9.0) == [("Tilia × europaea", 2, 0), ("Salix", 1, 0)]

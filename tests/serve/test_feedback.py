@@ -42,7 +42,7 @@ def test_an_answer_is_recorded_with_the_list_that_was_shown(client):
     about = {"organs": ["leaf"], "observation": "o1", "author": "Ana"}
     kept = client.post("/v1/feedback", json=said | {"about": about})
     (event,) = events(client)
-    content = {"kept": True, "number": 1, "new": True, "observation": event.item}
+    content = {"kept": True, "number": 1, "new": True, "observation": event.item, "flags": []}
     assert kept.status_code == 201 and kept.json() == content
     assert (event.verb, event.label, event.person, event.images) == ("confirm", best["id"], "p1", (SHA,))
     expected = [(one["id"], round(one["probability"], 6), one["in_set"]) for one in answer["candidates"]]
@@ -374,7 +374,7 @@ def test_what_is_like_nothing_known_is_kept_out_of_the_votes_at_the_promised_rat
     assert 0 < len(flagged) <= 80 * (level + 4 * (level * (1 - level) * (1 / 80 + 1 / 400)) ** 0.5)
     voted = {vote.item for vote in collect_votes(events).votes}
     assert voted == {item for photo, item in items.items() if photo not in flagged}
-    assert len(collect_votes(events, with_novel=True).votes) == 80
+    assert len(collect_votes(events, with_flagged=True).votes) == 80
 
 
 def test_a_vote_needs_a_receipt_for_its_photo(client):

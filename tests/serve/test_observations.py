@@ -3,16 +3,19 @@
 import hashlib
 import json
 import math
+from dataclasses import asdict
 
 import pytest
+from PIL import Image
 from starlette.testclient import TestClient
 
+from shortlist.curation.quality import Quality, QualityBounds, quality_of
 from shortlist.feedback import Location, observation_id, owns
 from shortlist.feedback.votes import collect_votes
 from shortlist.serve.app import make_app
 from shortlist.serve.limits import Limits
 from shortlist.serve.service import Service
-from tests.serve.parts import Index, files, png
+from tests.serve.parts import Index, encoded, files, png, tree_model
 
 SHAS = [hashlib.sha256(png(seed)).hexdigest() for seed in range(4)]
 
@@ -332,3 +335,62 @@ def test_rates_hold_for_observations_and_reviews(start):
     assert statuses == [200, 200, 201]
     assert client.get("/v1/review/next", headers={"x-person": "c"}).status_code == 429
     assert client.get(f"/v1/observations/{id}/photos/0").status_code == 429
+
+
+def test_blurred_and_small_photos_are_flagged_at_upload_and_wait_for_others(tmp_path):
+    """By the bounds that the model carries: 99 of 100 photos as good as the known ones are not flagged."""
+
+    def measured(photo: bytes) -> Quality:
+        (tmp_path / "photo").write_bytes(photo)
+        return quality_of(tmp_path / "photo")
+
+    bounds = QualityBounds.calibrate([measured(png(seed, (60, 60))) for seed in range(300)], keep=0.99)
+    model = tree_model(about={"name": "trees", "quality": {"keep_good": 0.99, **asdict(bounds)}})
+    flat, tiny = encoded(Image.new("L", (60, 60), 90)), png(7, (20, 20))
+    service = Service(model, feedback=tmp_path / "store")
+    with TestClient(make_app(service)) as client:
+        client.service = service
+        photos = [png(seed, (60, 60)) for seed in range(1000, 1060)]
+        expected = [measured(photo).sharpness < bounds.sharpness for photo in photos]
+        assert [listed(client, photo)["flags"] == ["blurred"] for photo in photos] == expected
+        assert sum(expected) <= 3
+        assert listed(client, flat)["flags"] == ["blurred"] and "small" in listed(client, tiny)["flags"]
+        assert listed(client, flat, tiny)["flags"] == ["blurred", "small"]
+        plain = client.post("/v1/identify", files=files(flat)).json()
+        assert "flags" not in plain  # nothing of it can be kept, so nothing is looked at
+        best = listed(client, flat)["candidates"][0]["id"]
+        id = observed(client, "ann", flat, verb="confirm", class_id=best)
+        content = seen(client, id, "bob").json()
+        assert content["flags"] == ["blurred"] and next_id(client, "bob") == id
+        assert collect_votes(events(client)).votes == []
+        kept = voted(client, id, "bob", "confirm", class_id=best).json()
+        assert kept["flags"] == ["blurred"]
+        assert {vote.user for vote in collect_votes(events(client)).votes} == {"ann", "bob"}
+        again = observed(client, "cem", flat)
+        assert seen(client, again, "cem").json()["flags"] == ["blurred", "duplicate"]
+
+
+def test_a_model_without_bounds_flags_no_photo(client):
+    answer = listed(client, encoded(Image.new("L", (60, 60), 90)))
+    assert answer["flags"] == []
+
+
+def test_consent_counts_as_it_was_said_last(client):
+    """Null leaves it as it was, false takes it back, for this observation alone."""
+    ids = [observed(client, "ann", png(seed)) for seed in (0, 1)]
+
+    def answered(**consent) -> None:
+        said = {"person": "ann", "verb": "do_not_know", "receipt": listed(client, png(0))["receipt"]}
+        assert client.post("/v1/feedback", json=said | consent).json()["observation"] == ids[0]
+
+    address = seen(client, ids[0], "bob").json()["photos"][0]["address"]
+    for consent in ({}, {"consent": None}):
+        answered(**consent)
+        assert client.get(address).content == png(0)
+    assert next_id(client, "bob", skip=[ids[1]]) == ids[0]
+    answered(consent=False)
+    assert client.get(address).status_code == 404 and seen(client, ids[0], "bob").status_code == 404
+    assert voted(client, ids[0], "bob").status_code == 404
+    assert next_id(client, "bob") == ids[1] and next_id(client, "bob", skip=[ids[1]]) is None
+    own = seen(client, ids[0], "ann").json()
+    assert own["own"] and own["photos"] == []

@@ -1,5 +1,7 @@
 """Invited people over HTTP: the token says who somebody is, and nobody else can be that person."""
 
+from urllib.parse import quote
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -129,3 +131,64 @@ def test_the_rate_of_answers_is_of_a_person_on_all_devices_or_of_an_address(star
 def test_people_must_be_open_or_invited(start):
     with pytest.raises(ValueError, match="people must be one of"):
         start(people="some")
+
+
+LOOK_ALIKES = {
+    "a blank before": " ann",
+    "a blank after": "ann ",
+    "two blanks": "ann  b",
+    "a blank of another width": "ann\u2003b",
+    "a blank that does not break": "ann\u00a0b",
+    "nothing wide": "a\u200bnn",
+    "a joiner": "a\u200dnn",
+    "a byte order mark": "\ufeffann",
+    "from right to left": "\u202eann",
+    "an isolate": "\u2066ann",
+    "a soft hyphen": "an\u00adn",
+    "a tag": "ann\U000e0061",
+    "a selector": "ann\ufe0f",
+    "a filler": "ann\u3164",
+    "a grapheme joiner": "a\u034fnn",
+    "an unassigned character": "ann\u0378",
+    "a private character": "ann\ue000",
+    "a line separator": "ann\u2028b",
+    "a Cyrillic letter among Latin ones": "\u0430nn",
+    "a Greek letter among Latin ones": "ann\u03bf",
+}
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("name", LOOK_ALIKES.values(), ids=LOOK_ALIKES)
+def test_no_person_can_look_like_another_one(client, name):
+    id = observed(client, "bob", png(1))
+    asked = {"x-person": quote(name)}
+    answers = [answered(client, name), voted(client, id, name), seen(client, id, quote(name))]
+    answers.append(client.get("/v1/review/next", headers=asked))
+    answers.append(client.post("/v1/observations", json={"person": name, "receipt": ""}))
+    answers.append(client.post("/v1/observations", json={"about": {"author": name}, "receipt": ""}))
+    for answer in answers:
+        words = answer.json()["error"]["message"]
+        assert answer.status_code == 422 and "must have no blanks but single ones between words" in words
+        assert words.isprintable() and words.isascii()
+    with pytest.raises(ValueError, match="name must have no blanks"):
+        invite(client.service.feedback.store._database.location, name)
+    assert len(events(client)) == 1
+
+
+@pytest.mark.errors
+@pytest.mark.parametrize("name", ["a\u200bnn", "\u202eann", "\u0430nn", "ann\u3164"])
+def test_no_proposed_name_can_look_like_another_one(client, name):
+    id = observed(client, "ann", png(1))
+    refused = voted(client, id, "bob", "new_name", name=name)
+    assert refused.status_code == 422 and "name must have no blanks" in refused.json()["error"]["message"]
+    # blanks of a proposed name become single ones, so that nothing looks like it
+    assert voted(client, id, "bob", "new_name", name=" Tilia\u00a0 \u00d7europaea ").status_code == 201
+    assert events(client)[-1].label == "Tilia \u00d7europaea"
+
+
+@pytest.mark.parametrize(
+    "name", ["Élodie", "O'Neil-Şahin", "李 小龙", "анна", "Άννα", "पार्वती", "محمد", "p-41", "a😀"]
+)
+def test_names_of_one_alphabet_are_names(client, name):
+    assert answered(client, name).status_code == 201
+    assert [event.person for event in events(client)] == [name]

@@ -143,14 +143,19 @@ def build(
         print_json(plan_content(plan, dest, applied=apply), indent=2)
         return
     print_facts(plan_facts(plan), title=f"{'Made' if apply else 'Plan for'} {dest}")
-    for name in plan.unmatched[:_EXAMPLES]:
-        typer.echo(printable(f"not in the checklist: {name}"))
-    if (more := len(plan.unmatched) - _EXAMPLES) > 0:
-        typer.echo(f"not in the checklist: and {more} more (--json lists all)")
+    _print_names("not in the checklist", plan.unmatched)
+    _print_names("without an image, and left out", plan.without_images)
     if not apply:
         typer.echo("Nothing was written. Add --apply to make it.")
     else:
         print_next("init", dest)
+
+
+def _print_names(what: str, names: list[str]) -> None:
+    for name in names[:_EXAMPLES]:
+        typer.echo(printable(f"{what}: {name}"))
+    if (more := len(names) - _EXAMPLES) > 0:
+        typer.echo(f"{what}: and {more} more (--json lists all)")
 
 
 def check_is_free(dest: Path) -> None:
@@ -173,6 +178,7 @@ def plan_content(plan: Any, dest: Path, *, applied: bool) -> dict[str, Any]:
     }
     content |= {"images": plan.sizes(), "left_out": plan.left_out, "options": plan.options}
     content |= {"not_in_checklist": plan.unmatched} if "names" in plan.options else {}
+    content |= {"without_images": plan.without_images} if plan.without_images else {}
     return content | ({"taken_over": plan.taken_over, "waiting": plan.waiting} if plan.taken_over else {})
 
 
@@ -180,6 +186,7 @@ def plan_facts(plan: Any) -> dict[str, Any]:
     """Return the numbers of a plan, for people."""
     rows = ({"genera": genera} if (genera := _genera(plan)) else {}) | {"classes": len(plan.class_table)}
     rows |= {"classes not in the checklist": len(plan.unmatched)} if plan.unmatched else {}
+    rows |= {"classes without an image": len(plan.without_images)} if plan.without_images else {}
     rows |= {f"{part} images": size for part, size in plan.sizes().items()} | plan.taken_over
     return rows | {f"left out: {what}": n for what, n in plan.left_out.items() if n or what == "images"}
 

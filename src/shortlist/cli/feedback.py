@@ -49,8 +49,8 @@ def export(
     images: Annotated[
         Path | None, option("File (.csv or .parquet) for the photos with copies, and what is known of them.")
     ] = None,
-    with_novel: Annotated[
-        bool, option("Also export observations that the model flagged as none of the known classes.")
+    with_flagged: Annotated[
+        bool, option("Also export flagged observations that nobody but their owner looked at.")
     ] = False,
     with_machine: Annotated[
         bool, option("Add the first class of each list as a vote of the user !machine.")
@@ -75,7 +75,7 @@ def export(
     The form dwca is a Darwin Core archive of the observations with consent, license, date and a valid label.
     """
     if form is Form.dwca:
-        options = {"with_unverified": with_unverified, "with_novel": with_novel, "media_url": media_url}
+        options = {"with_unverified": with_unverified, "with_flagged": with_flagged, "media_url": media_url}
         _print(_export_archive(store, out, classes, title, options), as_json)
         return
     from shortlist.feedback import (
@@ -94,7 +94,7 @@ def export(
 
     def votes() -> Iterator[Vote]:
         last = None
-        options = {"with_novel": with_novel, "with_machine": with_machine}
+        options = {"with_flagged": with_flagged, "with_machine": with_machine}
         for vote in each_vote(answers_by_item(store), tally, **options):
             seen["votes"] += 1
             seen["items"] += vote.item != last
@@ -103,7 +103,7 @@ def export(
             yield vote
 
     files = write_votes(out, votes(), form=form.value)
-    photos = (Photo.known(*photo) for photo in photos_of(store) if photo[1] not in tally.novel)
+    photos = (Photo.known(*photo) for photo in photos_of(store) if photo[1] not in tally.waiting)
     if images is not None:
         number = write_photos(images, photos, store)
         files.append(images)

@@ -12,6 +12,12 @@ from .describe import (
 from .grow import plan_growth as plan_growth
 from .parts import read_frozen as read_frozen
 from .proposals import Proposals as Proposals
+from .quality import (
+    KEEP_GOOD as KEEP_GOOD,
+    bounds_of as bounds_of,
+    opened_quality as opened_quality,
+    quality_bounds as quality_bounds,
+)
 from .votes import (
     MACHINE as MACHINE,
     ConsensusLabels as ConsensusLabels,

@@ -42,6 +42,7 @@ class BenchmarkPlan:
         waiting: Proposed classes with too few valid observations, and the number of these.
         earlier: Images of the earlier benchmark, by their paths.
         unmatched: Names of classes that are not in the checklist.
+        without_images: Names of classes of the source that have no image, and so are not in the benchmark.
     """
 
     rows: list[tuple[str, int, str]]
@@ -53,6 +54,7 @@ class BenchmarkPlan:
     waiting: dict[str, int] = field(default_factory=dict)
     earlier: dict[str, BenchmarkImage] = field(default_factory=dict)
     unmatched: list[str] = field(default_factory=list)
+    without_images: list[str] = field(default_factory=list)
 
     def sizes(self) -> dict[str, int]:
         """Return the number of images of each split."""
@@ -132,6 +134,9 @@ def plan_benchmark(
     options |= {} if names is None else {"names": str(names)}
     plan = plan_of_rows(placed, take_classes(classes, sorted(number[id] for id in trained)), options)
     plan.unmatched.extend(unmatched)
+    labels = {row.class_label for row in rows}
+    empty = [name for id, name in zip(classes.ids, classes.names, strict=True) if id not in labels]
+    plan.without_images.extend(empty)
     plan.left_out.update(counts | {"images": number_of_rows - len(placed)} | left_out)
     return plan
 

@@ -15,7 +15,7 @@ from shortlist.curation._classes import add_classes
 from shortlist.curation.build import BenchmarkPlan, plan_of_rows
 from shortlist.curation.deletions import StoreCopies
 from shortlist.curation.labeled import Photos, read_photos
-from shortlist.curation.parts import Frozen, read_frozen
+from shortlist.curation.parts import Frozen, name_of_photo, read_frozen
 from shortlist.curation.proposals import Proposals
 from shortlist.curation.quality import bounds_of, flagged_observations
 from shortlist.curation.votes import ConsensusLabels, aggregate_votes, read_votes
@@ -38,7 +38,8 @@ def plan_growth(
 
     All images of the earlier benchmark are in the new one, in the same splits, and all its classes. New
     photos go to training and validation: the test images stay the only ones. A valid label of a photo that is
-    there already replaces the old label, but for test images.
+    there already replaces the old label, but for test images. A photo that two observations give different
+    labels gets none of them: a new one is left out, and an earlier one stays as it was.
 
     A vote names a class by its id, its name or a synonym. Any other label proposes a class, with ``!new:`` at
     its start or without. A class is made of it if it is the valid label of enough observations; until then it
@@ -70,6 +71,7 @@ def plan_growth(
     proposals = Proposals(frozen.classes, None if names is None else Checklist.read(names))
     labels = _find_labels(votes, proposals, left_out, rule)
     rows = list(_rows_of_labels(labels, read_photos(images, left_out, copies), left_out))
+    rows = _without_contradictions(rows, left_out)
     if keep_good is not None:
         rows = _without_flagged(rows, frozen, keep_good, left_out)
     rows, waiting = _without_waiting(rows, min_observations)
@@ -120,6 +122,16 @@ def _rows_of_labels(labels: ConsensusLabels, photos: Photos, left_out: Counter[s
             for path, about in photos[str(item)]:
                 texts = {key: str(value) for key, value in ({"observation": item} | about).items()}
                 yield Row(path, label, **texts)
+
+
+def _without_contradictions(rows: list[Row], left_out: Counter[str]) -> list[Row]:
+    """Leave out photos that observations give different labels: nobody can say which of them is right."""
+    labels: dict[str, set[str]] = {}
+    for row in rows:
+        labels.setdefault(name_of_photo(row.path), set()).add(row.class_label)
+    kept = [row for row in rows if len(labels[name_of_photo(row.path)]) == 1]
+    left_out["photos with different labels in two observations"] += len(rows) - len(kept)
+    return kept
 
 
 def _without_flagged(rows: list[Row], frozen: Frozen, keep_good: float, left_out: Counter[str]) -> list[Row]:

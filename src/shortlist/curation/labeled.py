@@ -75,7 +75,11 @@ def read_labeled(
     rows: dict[str, Row] = {}
     genera: dict[str, str] = {}
     photos = None if images is None else read_photos(images, left_out, copies or {})
-    for row, genus in _from_folder(source) if source.is_dir() else _from_list(source, photos, left_out):
+    if source.is_dir():
+        labeled = _from_folder(source, genera)
+    else:
+        labeled = _from_list(source, photos, left_out)
+    for row, genus in labeled:
         if (other := genera.setdefault(row.class_label, genus)) != genus:
             raise ValueError(f"{source}: class {row.label!r} is in two genera, {other!r} and {genus!r}")
         first = rows.setdefault(os.path.abspath(row.path), row)
@@ -112,8 +116,11 @@ def _genus_level(genera: Iterable[str | None]) -> dict[str, list[str]]:
     return {"genus": column} if any(column) else {}
 
 
-def _from_folder(root: Path) -> Iterator[tuple[Row, str]]:
-    """Give the images of class folders, or of those in folders of genera, with their genera."""
+def _from_folder(root: Path, genera: dict[str, str]) -> Iterator[tuple[Row, str]]:
+    """Give the images of class folders, or of those in folders of genera, with their genera.
+
+    The genus of a class without images is noted, so that the class is known.
+    """
     for outer, genus_by_name in genera_of(class_folders(root)).items():
         folders = {root / outer / name: (name, outer) for name in class_folders(root / outer)}
         if folders and (
@@ -124,7 +131,10 @@ def _from_folder(root: Path) -> Iterator[tuple[Row, str]]:
                 f"genus. {LAYOUT}"
             )
         for folder, (label, genus) in (folders or {root / outer: (outer, genus_by_name)}).items():
-            for image in images_below(folder):
+            images = images_below(folder)
+            if not images:
+                genera.setdefault(composed(label), composed(genus))
+            for image in images:
                 row = Row(image, composed(label), observation=os.path.relpath(image, root))
                 yield row, composed(genus)
 

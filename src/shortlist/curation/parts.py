@@ -94,7 +94,7 @@ class Frozen:
             row.observation: row.split for row in sorted(self.rows, key=lambda row: row.split == "test")
         }
         kept = (image for path, image in self.earlier.items() if path not in self.deleted)
-        taken = {image.sha256: image.row.split for image in kept}
+        taken = {image.sha256: (image.row.split, image.row.class_label) for image in kept}
         placed = []
         for row in rows:
             split = splits.get(row.observation)
@@ -105,12 +105,20 @@ class Frozen:
                 split = part_by_hash(row.observation, held_out=held_out, seed=seed, frozen=True)
             # copies of feedback have no metadata, and are named by the SHA-256 of what was sent
             digests = (sha256_of(row.path), Path(row.path).name)
-            if copied := next((taken[digest] for digest in digests if digest in taken), ""):
-                left_out[f"copies of {'training' if copied == 'train' else 'held-out'} images"] += 1
+            copied, label = next((taken[digest] for digest in digests if digest in taken), ("", ""))
+            if copied:
+                other = "" if label == row.class_label else ", with another label, which does not count"
+                left_out[f"copies of {'training' if copied == 'train' else 'held-out'} images{other}"] += 1
                 continue
-            taken |= dict.fromkeys(digests[: 2 if _is_sha256(digests[1]) else 1], split)
+            known = (split, row.class_label)
+            taken |= dict.fromkeys(digests[: 2 if _is_sha256(digests[1]) else 1], known)
             placed.append(replace(row, split=split))
         return placed
+
+
+def name_of_photo(path: str) -> str:
+    """Return what tells a photo wherever its file is: its SHA-256, by which copies of feedback are named."""
+    return name if _is_sha256(name := os.path.basename(path)) else sha256_of(path)
 
 
 def _keys(path: str) -> list[str]:

@@ -2,17 +2,23 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from shortlist._checks import check_number
 from shortlist.curation.parts import hash_place
 from shortlist.inputs import Row
+from shortlist.preprocessing import decoded, refuse_special_files
 
+if TYPE_CHECKING:
+    from PIL import Image
+
+KEEP_GOOD = 0.99
+"""Share of good photos that a model's own bounds keep."""
 _SIDE = 256  # pixels of the longer side at which sharpness is measured
 _MOST_MEASURED = 1000  # photos by which bounds are chosen
 
@@ -34,13 +40,20 @@ def quality_of(path: str | Path) -> Quality:
     from PIL import Image
 
     try:
-        with Image.open(path) as picture:
-            side = min(picture.size)
-            scale = _SIDE / max(picture.size)
-            size = [max(3, round(length * scale)) for length in picture.size]
-            gray = np.asarray(picture.convert("L").resize((size[0], size[1])), dtype=np.float64)
-    except (OSError, ValueError, Image.DecompressionBombError):
+        refuse_special_files(path)
+        with Image.open(path) as opened:
+            return opened_quality(opened)
+    except Exception:  # decoders fail in many ways on broken files
         return Quality(0.0, 0.0)
+
+
+def opened_quality(opened: "Image.Image") -> Quality:
+    """Measure a photo that was opened, which is decoded here; a large JPEG at a part of its size."""
+    side = min(opened.size)
+    image, box = decoded(opened, _SIDE)
+    scale = _SIDE / max(image.size)
+    size = [max(3, round(length * scale)) for length in image.size]
+    gray = np.asarray(image.convert("L").resize((size[0], size[1]), box=box), dtype=np.float64)
     around = gray[:-2, 1:-1] + gray[2:, 1:-1] + gray[1:-1, :-2] + gray[1:-1, 2:]
     return Quality(float((around - 4 * gray[1:-1, 1:-1]).var()), float(side))
 
@@ -74,6 +87,15 @@ class QualityBounds:
         """Return what is wrong with a photo: ``blurred``, ``small``; empty if nothing is."""
         wrong = {"blurred": quality.sharpness < self.sharpness, "small": quality.side < self.side}
         return [flag for flag, holds in wrong.items() if holds]
+
+
+def quality_bounds(about: Mapping[str, Any]) -> QualityBounds | None:
+    """Return the bounds of a model by what it says about itself; ``None`` if it has none."""
+    try:
+        bounds = about["quality"]
+        return QualityBounds(float(bounds["sharpness"]), float(bounds["side"]))
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def bounds_of(good: Iterable[str], *, keep: float) -> QualityBounds:

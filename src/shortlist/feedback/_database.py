@@ -18,7 +18,7 @@ from shortlist.feedback._tables import Row, contents, digest_of, events, images,
 if TYPE_CHECKING:
     from shortlist.feedback._copies import PhotoCopies
 
-FORMAT = "shortlist feedback 6"
+FORMAT = "shortlist feedback 7"
 AT_ONCE = 900  # rows that are read at a time; older versions of SQLite take fewer than 1,000 values
 
 

@@ -35,6 +35,7 @@ events = Table(
     _kept("best", _TEXT),
     Column("top", Double),
     _kept("is_listed", Integer),
+    _kept("flags", _TEXT),
     *(_kept(name, LargeBinary) for name in ("digest", "checksum")),
     Index("events_person", "person", "key"),
     Index("events_verb", "verb"),
@@ -98,6 +99,7 @@ class Row(NamedTuple):
     best: str = ""
     top: float | None = None
     is_listed: int = 0
+    flags: str = ""
     digest: bytes = b""
     checksum: bytes = b""
 
@@ -106,8 +108,14 @@ class Row(NamedTuple):
         """Make the row of an event."""
         values = {name: getattr(event, name) for name in cls._fields[3:-2]}
         values |= {name: int(value) for name, value in values.items() if isinstance(value, bool)}
+        values["flags"] = " ".join(event.flags)
         row = cls(number, request_key(event.request), time, **values)
         return row.sealed(content)
+
+    def without_consent(self) -> "Row":
+        """Return the row as if no consent had been given."""
+        row = self._replace(consent=0)
+        return row._replace(checksum=row._checksum())
 
     def sealed(self, content: str) -> "Row":
         """Return the row with the checksums of itself and of its content."""

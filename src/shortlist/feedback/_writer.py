@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import select, update
 
 from shortlist.feedback._copies import Taken
 from shortlist.feedback._database import (
@@ -27,27 +27,20 @@ from shortlist.feedback._database import (
     has_copy,
     now,
 )
-from shortlist.feedback._invited import INVITED, admitted_key, read_serials
-from shortlist.feedback._tables import (
-    NAME_INDEXES,
-    Row,
-    contents,
-    events,
-    images,
-    people,
-    request_key,
-    state,
-)
-from shortlist.feedback.event import ERASED, ERASURE, Event
+from shortlist.feedback._invited import INVITED, admitted_key
+from shortlist.feedback._tables import NAME_INDEXES, Row, events, images, people, request_key
+from shortlist.feedback._turn import Turn, empty, forget_copies, overwrite
+from shortlist.feedback.event import DUPLICATE, ERASED, ERASURE, Event
 
 _READER_SECONDS = 1.0  # that a deletion waits for who reads; then it is pending, and tried again as often
 
 
 class Kept(NamedTuple):
-    """An event that is on disk: its number, and whether it was not there before."""
+    """An event that is on disk: its number, whether it was not there before, and the flags of its photos."""
 
     number: int
     new: bool
+    flags: tuple[str, ...] = ()
 
 
 class Erased(NamedTuple):
@@ -70,53 +63,6 @@ class _Job:
     taken: Sequence[Taken] = ()
     erase: tuple[str, str] = ("", "")  # person or image, and which
     done: "Future[Any]" = field(default_factory=Future)
-
-
-class _Turn:
-    """What is written together, after what others wrote: rows wait until the turn ends.
-
-    Args:
-        connection: Writes alone.
-        jobs: Events that may be written.
-    """
-
-    def __init__(self, connection: Connection, jobs: Sequence[_Job] = ()) -> None:
-        self.connection = connection
-        self._state = tuple(connection.execute(select(state.c.rows, state.c.bytes)).one())
-        self.rows, self.bytes = self._state
-        self.text = 0  # characters of new rows, which have no pages yet
-        self._new: dict[Any, list[dict[str, Any]]] = {events: [], contents: [], images: []}
-        said = [job.event for job in jobs if job.event is not None]
-        before = (events.c.request, events.c.number, events.c.verb)
-        before = (*before, events.c.person, events.c.label, events.c.photos)
-        query = select(*before).where(events.c.request.in_([request_key(event.request) for event in said]))
-        self.requests = {row[0]: tuple(row[1:]) for row in connection.execute(query)} if said else {}
-        names = {event.person for event in said if event.person}
-        query = select(events.c.person, events.c.key).where(events.c.person.in_(names), events.c.key > "")
-        self.keys = dict(connection.execute(query.distinct()).all()) if names else {}
-        self.serials = read_serials(connection, names) if names else {}
-
-    def insert(self, row: Row, content: str) -> None:
-        """Write a row with its content."""
-        self._new[events].append(row._asdict())
-        self._new[contents].append({"number": row.number, "content": content})
-        self.rows, self.text = row.number, self.text + len(content)
-
-    def insert_images(self, number: int, event: Event, taken: Sequence[Taken]) -> None:
-        """Write which images an event is about, with what is kept of them."""
-        kept = {copy.image: {"bytes": copy.size, "sha256": copy.sha256} for copy in taken}
-        for image in set(event.images):
-            record = {"image": image, "number": number, "bytes": 0, "sha256": ""}
-            self._new[images].append(record | kept.get(image, {}))
-        self.bytes += sum(copy.size for copy in taken)
-
-    def end(self) -> None:
-        """Write all rows, and how many there are."""
-        for table, rows in self._new.items():
-            if rows:
-                self.connection.execute(insert(table), rows)
-        if self._state != (self.rows, self.bytes):
-            self.connection.execute(update(state).values(rows=self.rows, bytes=self.bytes))
 
 
 class Writer:
@@ -199,9 +145,9 @@ class Writer:
         return self._pending or not self.copies.is_settled
 
     @contextmanager
-    def _turn(self, jobs: Sequence[_Job] = ()) -> Iterator[_Turn]:
+    def _turn(self, jobs: Sequence[_Job] = ()) -> Iterator[Turn]:
         with self._database.turn() as connection:
-            turn = _Turn(connection, jobs)
+            turn = Turn(connection, [job.event for job in jobs if job.event is not None])
             yield turn
             turn.end()
 
@@ -239,26 +185,30 @@ class Writer:
                         self._fail(job, error)
                 recorded = [copy for job, record in kept if record.new for copy in job.taken]
                 self.copies.record(turn.connection, recorded)
+                withdrawn = [(job, record) for job, record in kept if record.new and _withdraws(job)]
+                for job, record in withdrawn:
+                    self._withdraw(turn, job, record.number)
         except Exception as error:
             for job in jobs:
                 if not job.done.done():
                     self._fail(job, error)
             return
-        if recorded:
+        if recorded or withdrawn:
             self.copies.settle(self._database.turn, recorded)
+            self._pending |= bool(withdrawn)
         for job, record in kept:
             job.done.set_result(record)
 
-    def _append(self, job: _Job, turn: _Turn, room: int) -> Kept:
+    def _append(self, job: _Job, turn: Turn, room: int) -> Kept:
         event = job.event
         assert event is not None
         request, said = request_key(event.request), (event.verb, event.person, event.label, event.photos)
         if (before := turn.requests.get(request)) is not None:
-            number, verb, *_ = before
-            if verb != ERASED and before[1:] != said:
+            number, verb, *_, flags = before
+            if verb != ERASED and before[1:-1] != said:
                 raise SameRequestError(f"request must be new: {event.request[:80]!r} was another answer")
             self._drop(job)
-            return Kept(number, new=False)
+            return Kept(number, False, tuple(flags.split()))
         key = admitted_key(turn.serials, event.person, event.key)
         if event.person and key != INVITED and turn.keys.get(event.person, key) != key:
             raise OwnerError(f"person must be a name of this key: {event.person[:80]!r} is of another")
@@ -267,12 +217,33 @@ class Writer:
             raise FullError(f"{self._database.location} is full: {words}")
         number = turn.rows + 1
         content = json.dumps(event.content(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        turn.insert(Row.of_event(number, now(), replace(event, key=key), content), content)
+        seen = any(turn.first_items.get(image, event.item) != event.item for image in event.images)
+        flags = tuple(dict.fromkeys((*event.flags, *[DUPLICATE] * seen)))
+        event = replace(event, key=key, flags=flags)
+        turn.insert(Row.of_event(number, now(), event, content), content)
         turn.insert_images(number, event, job.taken)
-        turn.requests[request] = (number, *said)
+        turn.requests[request] = (number, *said, " ".join(flags))
         if event.person and key:
             turn.keys[event.person] = key
-        return Kept(number, new=True)
+        return Kept(number, True, flags)
+
+    def _withdraw(self, turn: Turn, job: _Job, number: int) -> None:
+        """Take consent from what a person said of an observation before, and remove copies given with it."""
+        event = job.event
+        assert event is not None
+        turn.write()
+        of_owner = (events.c.item == event.item) & (events.c.person == event.person)
+        query = select(events).where(of_owner, events.c.consent == 1, events.c.number < number)
+        rows = [Row._make(row).without_consent() for row in turn.connection.execute(query)]
+        if rows:
+            overwrite(turn.connection, rows)
+            self._remove_copies(turn, forget_copies(turn, [row.number for row in rows]))
+
+    def _remove_copies(self, turn: Turn, given: set[str]) -> list[str]:
+        """Remove copies of photos, but for those that somebody else gave too; return which are gone."""
+        gone = sorted(image for image in given if not has_copy(turn.connection, image))
+        self.copies.remove(turn.connection, gone)
+        return gone
 
     def _fail(self, job: _Job, error: Exception) -> None:
         self._drop(job)
@@ -305,7 +276,7 @@ class Writer:
         finally:
             self._database.reserve()
 
-    def _erase(self, turn: _Turn, kind: str, name: str) -> Erased:
+    def _erase(self, turn: Turn, kind: str, name: str) -> Erased:
         """Empty the rows of a person or an image, remove copies that nobody else gave, and note it."""
         about = events.c.number.in_(select(images.c.number).where(images.c.image == name))
         where = events.c.person == name if kind == "person" else about
@@ -314,12 +285,11 @@ class Writer:
         if kind == "person":
             nobody = {"name": "", "serial": "", "since": "", "revoked": ""}
             turn.connection.execute(update(people).where(people.c.name == name).values(nobody))
-        empty = [Row(number, request, time[:10], ERASED).sealed("") for number, request, time in rows]
+        erased = [Row(number, request, time[:10], ERASED).sealed("") for number, request, time in rows]
         given: set[str] = set()
         for start in range(0, len(rows), AT_ONCE):
-            given |= _empty(turn, empty[start : start + AT_ONCE])
-        gone = sorted(image for image in given if not has_copy(turn.connection, image))
-        self.copies.remove(turn.connection, gone)
+            given |= empty(turn, erased[start : start + AT_ONCE])
+        gone = self._remove_copies(turn, given)
         record = json.dumps({"kind": kind, "events": len(rows), "copies": len(gone)})
         erasure = Row(turn.rows + 1, secrets.token_bytes(16), now(), ERASURE)
         turn.insert(erasure.sealed(record), record)
@@ -328,19 +298,8 @@ class Writer:
         return Erased(len(rows), len(gone))
 
 
-def _empty(turn: _Turn, rows: Sequence[Row]) -> set[str]:
-    """Overwrite rows, their contents, and their images; return the images that had copies."""
-    numbers, connection = [row.number for row in rows], turn.connection
-    query = select(images.c.image, images.c.bytes).where(images.c.number.in_(numbers), images.c.bytes > 0)
-    kept = connection.execute(query).all()
-    turn.bytes -= sum(size for _, size in kept)
-    connection.execute(
-        update(images).where(images.c.number.in_(numbers)).values(image="", bytes=0, sha256="")
-    )
-    values = [{"at": row.number, **dict(zip(Row._fields[2:], row[2:], strict=True))} for row in rows]
-    connection.execute(update(events).where(events.c.number == bindparam("at")), values)
-    connection.execute(update(contents).where(contents.c.number.in_(numbers)).values(content=""))
-    return {image for image, _ in kept}
+def _withdraws(job: _Job) -> bool:
+    return job.event is not None and job.event.withdraws
 
 
 class SameRequestError(FeedbackError):

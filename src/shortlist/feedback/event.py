@@ -22,6 +22,11 @@ VERBS = (*LABELED, NEW_NAME, "none_of_these", "do_not_know", "bad_image", "not_t
 """What a person can say."""
 ERASED, ERASURE = "erased", "erasure"  # what is left of an event that was deleted; the record of a deletion
 
+NOVEL = "novel"
+"""Status of a list of an object that is like nothing known."""
+DUPLICATE = "duplicate"
+FLAGS = ("blurred", "small", DUPLICATE)
+"""What may be wrong with photos: somebody else has to look at them before anything counts."""
 ABOUT = ("author", "license", "date", "note")
 _SHA256 = re.compile("[0-9a-f]{64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -56,10 +61,12 @@ class Event:
         observation: Name of the observation, which all photos of one object share; made from the photos if
             empty.
         consent: Whether copies of the photos may be kept.
+        withdraws: Whether the person takes back an earlier consent for this observation.
         shown: The list that the person saw.
         choice: What made the list: a predictor, or a number or a coverage that was asked for.
         model: Version of the model that made it.
         status: Status of the answer, such as ``novel``.
+        flags: What may be wrong with the photos, of :data:`FLAGS`; the store adds ``duplicate`` itself.
         audit: Whether the request was drawn at random for the audit.
         about: What else is known of the photos: ``author``, ``license``, ``date``, ``note``.
         organs: What each photo shows, such as ``leaf``: as many as images, or none.
@@ -87,9 +94,15 @@ class Event:
     location: Location | None = None
     time: str = ""
     key: str = ""
+    flags: tuple[str, ...] = ()
+    withdraws: bool = False
 
     def __post_init__(self) -> None:
         check_choice("verb", self.verb, VERBS)
+        for flag in self.flags:
+            check_choice("flags", flag, FLAGS)
+        if self.consent and self.withdraws:
+            raise ValueError("withdraws must be False with consent, got both")
         if (self.label != "") != (self.verb in (*LABELED, NEW_NAME)):
             raise ValueError(f"label must be given for confirm, other_class, new_name alone: {self.verb}")
         if self.verb == NEW_NAME:

@@ -57,6 +57,7 @@ class Observation:
         model: Version of the model that made the list.
         status: Status of the list, such as ``novel``.
         audit: Whether the list was drawn for the audit.
+        flags: What may be wrong with the photos.
         key: Key by which its owner was let in.
         answers: The last answer of each person, in the order of the people's first ones.
     """
@@ -69,6 +70,7 @@ class Observation:
     model: str
     status: str
     audit: bool
+    flags: tuple[str, ...]
     key: str
     answers: tuple[Row, ...]
 
@@ -106,6 +108,7 @@ def read_observation(store: str | Path, secret: bytes, id: str) -> Observation |
         last.model,
         last.status,
         bool(last.audit),
+        tuple(last.flags.split()),
         last.key,
         tuple({row.person: row for row in rows if row.verb != OBSERVE and row.person}.values()),
     )

@@ -42,7 +42,7 @@ def export_archive(
     *,
     title: str,
     with_unverified: bool = False,
-    with_novel: bool = False,
+    with_flagged: bool = False,
     media_url: str = "",
     **rule: Any,
 ) -> tuple[int, Counter[str]]:
@@ -57,7 +57,7 @@ def export_archive(
         table: The classes, which have the names.
         title: Title of the data set.
         with_unverified: Whether names count that lead the votes, but are not valid; they are marked.
-        with_novel: Whether observations count whose last list said that they are like nothing known.
+        with_flagged: Whether observations count that are flagged and that nobody else looked at.
         media_url: Address below which the photos are published, by SHA-256; inside the archive if empty.
         **rule: Options of :func:`~shortlist.curation.votes.aggregate_votes`.
 
@@ -67,7 +67,7 @@ def export_archive(
     left_out: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:  # for copies that are in a database
         media = _Photos(store, media_url, Path(folder))
-        rows = _occurrences(store, table, media, left_out, with_unverified, with_novel, rule)
+        rows = _occurrences(store, table, media, left_out, with_unverified, with_flagged, rule)
         return write_archive(path, rows, title=title), left_out
 
 
@@ -119,10 +119,10 @@ def _occurrences(
     photos: _Photos,
     left_out: Counter[str],
     with_unverified: bool,
-    with_novel: bool,
+    with_flagged: bool,
     rule: Mapping[str, Any],
 ) -> Iterator[Occurrence]:
-    labels, listed = _labels(store, table, with_novel, rule)
+    labels, listed = _labels(store, table, with_flagged, rule)
     index = {id: number for number, id in enumerate(table.ids)}
 
     def named() -> Iterator[tuple[str, Occurrence]]:
@@ -148,7 +148,7 @@ def _occurrences(
 
 
 def _labels(
-    store: str | Path, table: "ClassTable", with_novel: bool, rule: Mapping[str, Any]
+    store: str | Path, table: "ClassTable", with_flagged: bool, rule: Mapping[str, Any]
 ) -> tuple[dict[str, tuple[str, bool, int]], dict[str, _Listed]]:
     """Return label, validity and number of votes of each observation, and its last answer to a list."""
     from shortlist.curation import Proposals  # with torch
@@ -157,7 +157,7 @@ def _labels(
     listed: dict[str, _Listed] = {}
     for item, group in groupby(answers_by_item(store), key=attrgetter("item")):
         said = list(group)
-        votes += votes_of(item, said, Tally(), with_novel=with_novel)
+        votes += votes_of(item, said, Tally(), with_flagged=with_flagged)
         last = next((row for row in reversed(said) if row.top is not None), None)
         if last is not None:
             listed[item] = _Listed(last.number, last.promised)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, insert, select, update
 
-from shortlist._text import composed
+from shortlist._text import check_distinct, composed
 from shortlist.feedback._database import Database, now
 from shortlist.feedback._invited import admitted_key, key_of_link, read_serials
 from shortlist.feedback._tables import people
@@ -49,6 +49,7 @@ def invite(location: str | Path, name: str) -> str:
     """
     name = composed(name)
     check_person(name)
+    check_distinct("name", name)
     if not name:
         raise ValueError("name must be given, got an empty name")
     database = database_at(location)

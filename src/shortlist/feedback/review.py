@@ -184,10 +184,11 @@ def _undecided(store: str | Path, decided: set[int]) -> Iterator[tuple[list[Row]
     """
     for item, group in groupby(answers_by_item(store, again=True), key=attrgetter("item")):
         if hash(item) not in decided:
-            said, tally = list(group), Tally()
-            votes = [vote for vote in votes_of(item, said, tally) if vote.label != AGAINST]
+            said = list(group)
+            votes = votes_of(item, said, Tally(), with_flagged=True)
+            votes = [vote for vote in votes if vote.label != AGAINST]
             unsure = sum(row.verb in ("none_of_these", "do_not_know") for row in said)
-            is_open = not tally.novel and any(row.verb == OBSERVE for row in said)
+            is_open = any(row.verb == OBSERVE for row in said)
             if votes or unsure or is_open:
                 yield said, votes, unsure, max((row.number for row in said if row.top is not None), default=0)
 

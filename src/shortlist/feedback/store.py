@@ -188,6 +188,7 @@ def _event(row: Row, content: dict[str, Any]) -> Event:
         observation=row.item,
         consent=bool(row.consent),
         audit=bool(row.audit),
+        flags=tuple(row.flags.split()),
         images=tuple(content["images"]),
         shown=_shown(content),
         choice=content["choice"],

@@ -1,7 +1,7 @@
 """Votes from events: of each person and observation the last answer counts, unless it is "I do not know"."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from shortlist.curation import MACHINE, PROPOSAL
 from shortlist.feedback._invited import INVITED
 from shortlist.feedback._tables import Said
-from shortlist.feedback.event import NEW_NAME, OBSERVE, Event, facts_of
+from shortlist.feedback.event import NEW_NAME, NOVEL, OBSERVE, Event, facts_of
 
 
 class Vote(NamedTuple):
@@ -56,10 +56,10 @@ class Photo:
 
 @dataclass
 class Tally:
-    """What is noted while votes are read: events that are no votes, by reason, and novel observations."""
+    """What is noted while votes are read: events that are no votes, by reason, and observations that wait."""
 
     left_out: Counter[str] = field(default_factory=Counter)
-    novel: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -72,24 +72,24 @@ class Votes:
 
 
 def each_vote(
-    answers: Iterable[Said], tally: Tally, *, with_novel: bool = False, with_machine: bool = False
+    answers: Iterable[Said], tally: Tally, *, with_flagged: bool = False, with_machine: bool = False
 ) -> Iterator[Vote]:
     """Give the votes of answers that come by observation, in their order within each.
 
     Args:
         answers: Answers by observation.
         tally: Takes what is noted on the way.
-        with_novel: Whether observations count whose last list said that they are like nothing known. The
-            detector promises how often a known one is among them.
+        with_flagged: Whether observations count that are flagged and that nobody but their owner looked at:
+            blurred or small photos, photos of an earlier observation, and what is like nothing known.
         with_machine: Whether the first class of the last list is a vote of the user :data:`MACHINE`.
     """
     for item, group in groupby(answers, key=attrgetter("item")):
         said = list(group)
-        yield from votes_of(item, said, tally, with_novel=with_novel, with_machine=with_machine)
+        yield from votes_of(item, said, tally, with_flagged=with_flagged, with_machine=with_machine)
 
 
 def votes_of(
-    item: str, said: Sequence[Said], tally: Tally, *, with_novel: bool = False, with_machine: bool = False
+    item: str, said: Sequence[Said], tally: Tally, *, with_flagged: bool = False, with_machine: bool = False
 ) -> list[Vote]:
     """Return the votes for one observation, from all answers about it."""
     author = next((one.person for one in said if one.consent), "")
@@ -100,17 +100,16 @@ def votes_of(
     tally.left_out["no vote: observe"] += len(said) - len(answers)
     tally.left_out["of nobody known"] += nobody
     tally.left_out["answered again later"] += len(answers) - nobody - len(last) + ("" in last)
-    is_proposed = any(answer.verb == NEW_NAME for answer in last.values())  # who names it has looked
-    if listed is not None and listed.status == "novel" and not with_novel and not is_proposed:
-        tally.novel.add(item)
+    if not with_flagged and _waits(listed, said[0].person, last):
+        tally.waiting.add(item)
     votes = []
     for person, one in last.items():
         if not person:
             continue
         if one.verb == "do_not_know":
             tally.left_out["no vote: do_not_know"] += 1
-        elif item in tally.novel:
-            tally.left_out["like nothing known"] += 1
+        elif item in tally.waiting:
+            tally.left_out["flagged, until somebody else has looked"] += 1
         else:
             label = f"{PROPOSAL}{one.label}" if one.verb == NEW_NAME else one.label or f"!{one.verb}"
             votes.append(Vote(item, person, label, author, one.time, int(one.key == INVITED)))
@@ -119,7 +118,21 @@ def votes_of(
     return votes
 
 
-def collect_votes(events: Iterable[Event], *, with_novel: bool = False, with_machine: bool = False) -> Votes:
+def _waits(listed: Said | None, owner: str, last: Mapping[str, Said]) -> bool:
+    """Whether an observation is flagged, and nobody but its owner has said what it is.
+
+    Who proposes a name for what is like nothing known has looked.
+    """
+    if listed is None or not (listed.flags or listed.status == NOVEL):
+        return False
+    others = [one for person, one in last.items() if person != owner and one.verb != "do_not_know"]
+    is_proposed = any(one.verb == NEW_NAME for one in last.values())
+    return not (others or (is_proposed and not listed.flags))
+
+
+def collect_votes(
+    events: Iterable[Event], *, with_flagged: bool = False, with_machine: bool = False
+) -> Votes:
     """Collect the votes of events in memory; see :func:`each_vote`.
 
     Returns:
@@ -133,7 +146,7 @@ def collect_votes(events: Iterable[Event], *, with_novel: bool = False, with_mac
             if owners.setdefault(image, (event.item, event.person)) == (event.item, event.person):
                 photos[image] = Photo.known(image, event.item, facts_of(event.content(), image))
     tally = Tally()
-    options = {"with_novel": with_novel, "with_machine": with_machine}
+    options = {"with_flagged": with_flagged, "with_machine": with_machine}
     votes = list(each_vote(sorted(events, key=attrgetter("item")), tally, **options))
-    kept = [photo for photo in photos.values() if photo.item not in tally.novel]
+    kept = [photo for photo in photos.values() if photo.item not in tally.waiting]
     return Votes(votes, kept, +tally.left_out)

@@ -1,5 +1,6 @@
 """Read the network of a run from its best epoch or its finished model, and describe it."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ from torch import nn
 
 from shortlist._messages import one_line
 from shortlist._store.files import check_regular
-from shortlist.datasets import Splits, preprocessing_of
+from shortlist.curation import KEEP_GOOD, bounds_of
+from shortlist.datasets import ImageFiles, Splits, preprocessing_of, unchanged
 from shortlist.model import write_description
 from shortlist.models import build_within
 from shortlist.recipes import Recipe, build_model, network_spec, prepare_second_stage, scales_weights
@@ -62,8 +64,19 @@ def description_of(run: Run, recipe: Recipe, data: Splits) -> dict[str, Any]:
             "trained": info["created"],
             "versions": info.get("versions", {}),
             "training": _training_of(recipe),
+            **quality_facts(data),
         },
     }
+
+
+def quality_facts(data: Splits) -> dict[str, Any]:
+    """Return the bounds of blurred and small photos, by the held-out photos, if these are files."""
+    split, rows = unchanged(data.val)
+    if not isinstance(split, ImageFiles):
+        return {}
+    files = [path for row in rows.tolist() if isinstance(path := split.paths[row], str)]
+    bounds = bounds_of(files, keep=KEEP_GOOD)
+    return {"quality": {"keep_good": KEEP_GOOD, **asdict(bounds)}}
 
 
 def _training_of(recipe: Recipe) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from shortlist._timed_bytes import TimedBytes
+from shortlist.curation import opened_quality, quality_bounds
 from shortlist.model import Model
 from shortlist.preprocessing import decoded
 from shortlist.serve.limits import Held, Limits
@@ -104,6 +105,7 @@ class Decoder:
 
     def __init__(self, model: Model, limits: Limits) -> None:
         self.model, self.limits = model, limits
+        self._bounds = quality_bounds(model.about)
         self._threads = ThreadPoolExecutor(limits.decoders, thread_name_prefix="decode")
         self._waiting: Turns[_Job] = Turns()
         self._running = self._large = 0  # jobs in threads, and large ones among them
@@ -220,6 +222,23 @@ class Decoder:
         if len(self._slow) > _SLOW_CLIENTS:
             self._slow.popitem(last=False)
         return left > 0
+
+    async def flags(self, contents: Sequence[bytes], held: Held) -> list[str]:
+        """Say what may be wrong with photos, ``blurred`` or ``small``, by the bounds of the model.
+
+        The photos have been decoded before, so that their pixels are counted.
+        """
+        if self._bounds is None:
+            return []
+        parts = [[number] for number in range(len(contents))]
+        sizes = dict(await self._by_parts(contents, parts, held, self._size))
+        found = await self._by_parts(contents, parts, held, self._flags, sizes)
+        return sorted({flag for _, flags in found if not isinstance(flags, BadImage) for flag in flags})
+
+    def _flags(self, content: bytes) -> list[str]:
+        assert self._bounds is not None
+        with refusing(self.limits), opened(content, self.limits) as image:
+            return self._bounds.flags(opened_quality(image))
 
     async def object(self, contents: Sequence[bytes], held: Held) -> Tensor:
         """Decode all images of one object (n, ...), or raise what is wrong with the first bad one."""

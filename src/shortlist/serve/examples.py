@@ -81,7 +81,7 @@ _ANSWER = {
     "nodes": None,
 }
 _OBSERVED = "5f0c6f1e9a0b4c7d8e2f1a3b5c7d9e0f1a2b3c4d5e6f7081"
-_KEPT = {"kept": True, "number": 41, "new": True, "observation": _OBSERVED}
+_KEPT = {"kept": True, "number": 41, "new": True, "observation": _OBSERVED, "flags": []}
 _OBSERVATION = {
     "id": _OBSERVED,
     "own": False,
@@ -94,6 +94,7 @@ _OBSERVATION = {
         {**_NAMES, "rare": False, "probability": 0.71, "in_set": True, "related_images": [_IMAGE]}
     ],
     "status": "ok",
+    "flags": [],
     "model": "3f9c1d2e4a5b",
     "vote": {"verb": "confirm", "class_id": "U+0041", "name": "A", "people": 1},
     "votes": [{"verb": "confirm", "class_id": "U+0041", "name": "A", "people": 2}],

@@ -38,7 +38,7 @@ from shortlist.serve.forms import read_body, read_form
 from shortlist.serve.keys import key_of
 from shortlist.serve.limits import FEEDBACK_BYTES, MAX_IMAGES, Held
 from shortlist.serve.people import refused_link
-from shortlist.serve.receipts import read_receipt
+from shortlist.serve.receipts import all_flags, read_receipt
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service
 
@@ -85,6 +85,7 @@ def _add_post(router: APIRouter, service: Service) -> None:
 def kept_answer(kept: Kept, event: Event) -> Response:
     """Say that an event is on disk."""
     content = {"kept": True, "number": kept.number, "new": kept.new, "observation": event.item}
+    content["flags"] = all_flags(kept.flags, event.status)
     return JSONResponse(content, status_code=201)
 
 
@@ -257,11 +258,13 @@ def observed(
             "person": person,
             "images": images,
             "observation": observation_id(secret, person, name),
-            "consent": said.consent,
+            "consent": bool(said.consent),
+            "withdraws": said.consent is False and person != "",
             "choice": listed["choice"],
             "model": listed["model"],
             "status": listed["status"],
             "audit": bool(listed["audit"]),
+            "flags": tuple(listed.get("flags", ())),
             "about": facts | {"note": said.note or ""},
             "organs": tuple(about.organs),
             "location": where

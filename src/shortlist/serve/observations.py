@@ -36,6 +36,7 @@ from shortlist.serve.feedback import (
     refusing_bad,
 )
 from shortlist.serve.options import Language
+from shortlist.serve.receipts import all_flags
 from shortlist.serve.refusals import Refusal
 from shortlist.serve.service import Service, language_of
 
@@ -191,6 +192,7 @@ def observation_form(
             if entry.id in service.class_index  # of an earlier model there may be others
         ],
         "status": seen.status,
+        "flags": all_flags(seen.flags, seen.status),
         "model": seen.model,
         "vote": None,
         "votes": None,
@@ -252,6 +254,7 @@ def _vote_event(said: schemas.ReviewVote, seen: Observation, key: str) -> Event:
         model=seen.model,
         status=seen.status,
         audit=seen.audit,
+        flags=seen.flags,
         about={"note": said.note or ""},
         key=key,
     )

@@ -5,7 +5,7 @@ from urllib.parse import unquote
 from starlette.requests import Request
 
 from shortlist._bounds import check_choice
-from shortlist._text import composed
+from shortlist._text import check_distinct, composed
 from shortlist.feedback import FeedbackError, InviteError, admit, is_store, read_token
 from shortlist.serve.desk import FeedbackDesk
 from shortlist.serve.keys import Keys
@@ -71,6 +71,10 @@ class Door:
             Refusal: With 403, if the person may not use the name.
         """
         name = composed(unquote(request.headers.get("x-person", "")))
+        try:
+            check_distinct("X-Person", name)
+        except ValueError as error:
+            raise Refusal(422, "bad_feedback", f"{error}.") from None
         if not name and not request.headers.get("x-person-token"):
             return "", ""  # who only looks
         person, key = self.named(request, client, name)

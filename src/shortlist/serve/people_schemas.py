@@ -3,13 +3,29 @@
 from datetime import datetime, timedelta, timezone
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from shortlist._text import check_distinct
 from shortlist.feedback import COARSE
 from shortlist.serve.limits import MAX_IMAGES
 from shortlist.serve.options import Id
 from shortlist.serve.receipts import MAX_RECEIPT
-from shortlist.serve.schemas import RelatedImageForm
+from shortlist.serve.schemas import Flag, RelatedImageForm
+
+
+def _distinct(name: str | None, info: ValidationInfo) -> str | None:
+    """Refuse a name by which somebody, or something, could look like another."""
+    check_distinct(info.field_name or "name", name or "")
+    return name
+
+
+def _spaced(name: str | None, info: ValidationInfo) -> str | None:
+    """Check a proposed name as the store keeps it, with single blanks."""
+    _distinct(" ".join((name or "").split()), info)
+    return name
+
+
+PersonName = Annotated[str, Field(max_length=500), AfterValidator(_distinct)]
 
 
 class WhereSeen(BaseModel):
@@ -38,7 +54,7 @@ class AboutPhotos(BaseModel):
         max_length=MAX_IMAGES,
         description="Part or view that each photo shows, such as leaf: as many as photos, or none.",
     )
-    author: str = Field(default="", max_length=500, description="Who is named beside the photo.")
+    author: PersonName = Field(default="", description="Who is named beside the photo.")
     license: Literal["", "CC0 1.0", "CC BY 4.0", "CC BY-NC 4.0"] = ""
     date: str = Field(
         default="",
@@ -72,16 +88,18 @@ class Observed(BaseModel):
     id: Id | None = Field(
         default=None, description="Name of this request. Sent again with the same, it is recorded once."
     )
-    person: str | None = Field(
-        default=None, max_length=500, description="Opaque name of the person: no address, no real name."
+    person: PersonName | None = Field(
+        default=None, description="Opaque name of the person: no address, no real name."
     )
     receipt: str | None = Field(
         default=None,
         max_length=MAX_RECEIPT,
         description="Receipt of the list, from identify?receipt=true. Without one, nothing is recorded.",
     )
-    consent: bool = Field(
-        default=False, description="Whether copies of the photos may be kept, and shown to others."
+    consent: bool | None = Field(
+        default=None,
+        description="Whether copies of the photos may be kept, and shown to others. False takes back what "
+        "the person allowed for this observation before; null leaves it as it was.",
     )
     about: AboutPhotos = Field(default_factory=AboutPhotos)
     note: str | None = Field(default=None, max_length=2000)
@@ -94,8 +112,8 @@ class Said(BaseModel):
         "confirm", "other_class", "new_name", "none_of_these", "do_not_know", "bad_image", "not_this_kind"
     ]
     class_id: Id | None = Field(default=None, description="Class that is meant, for confirm and other_class.")
-    name: str | None = Field(
-        default=None, max_length=200, description="Name that the model does not know, for new_name."
+    name: Annotated[str, Field(max_length=200), AfterValidator(_spaced)] | None = Field(
+        default=None, description="Name that the model does not know, for new_name."
     )
 
 
@@ -153,7 +171,7 @@ class ReviewVote(Said):
     id: Id | None = Field(
         default=None, description="Name of this request. Sent again with the same, it is recorded once."
     )
-    person: str = Field(min_length=1, max_length=500, description="Opaque name of the person.")
+    person: PersonName = Field(min_length=1, description="Opaque name of the person.")
     note: str | None = Field(default=None, max_length=2000)
 
 
@@ -199,6 +217,7 @@ class ObservationForm(BaseModel):
     location: dict[str, float] | None
     candidates: list[ListedForm]
     status: str
+    flags: list[Flag] = Field(description="Why it waits for a look of others.")
     model: str
     vote: VoteForm | None = Field(description="What the person who asks said.")
     votes: list[VoteForm] | None = Field(
@@ -221,6 +240,10 @@ class FeedbackKept(BaseModel):
     number: int = Field(description="Its number in the log.")
     new: bool = Field(description="False if this request was recorded before.")
     observation: str = Field(description="Id of the observation.")
+    flags: list[Flag] = Field(
+        description="What may be wrong with the photos. With a flag, the observation counts only after "
+        "somebody else has said what it is."
+    )
 
 
 class FeedbackStats(BaseModel):

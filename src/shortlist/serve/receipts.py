@@ -32,12 +32,18 @@ class Signing:
         self._images, self._secret = images, secret
         self.audit = secret is not None and _is_audited(images, secret, share)
 
-    def receipt(self, answer: Answer, *, model: str) -> dict[str, Any]:
-        """Return the receipt of a list as text, if there can be one, and whether the list is audited."""
+    def receipt(self, answer: Answer, *, model: str, flags: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the receipt of a list as text, if there can be one, whether it is audited, and all flags."""
+        more = {"audit": self.audit, "flags": all_flags(flags, answer.status)}
         if self._secret is None:
-            return {"receipt": None, "audit": False}
-        content = _content(answer, self._images, model=model, audit=self.audit)
-        return {"receipt": _written(content, self._secret), "audit": self.audit}
+            return {"receipt": None, **more}
+        content = _content(answer, self._images, model=model, audit=self.audit) | {"flags": list(flags)}
+        return {"receipt": _written(content, self._secret), **more}
+
+
+def all_flags(flags: Sequence[str], status: str) -> list[str]:
+    """Return what is said to people: what may be wrong with photos, and ``stranger`` by the status."""
+    return [*flags, *["stranger"] * (status == "novel")]
 
 
 def _content(answer: Answer, images: Sequence[str], *, model: str, audit: bool = False) -> dict[str, Any]:

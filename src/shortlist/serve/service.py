@@ -276,6 +276,13 @@ class Service:
 
         return await asyncio.to_thread(look)
 
+    async def receipt(
+        self, signing: Signing, answer: Answer, uploads: Sequence[Upload], held: Held
+    ) -> dict[str, Any]:
+        """Return the receipt of a list, and what may be wrong with its photos."""
+        flags = await self.decoder.flags([upload.content for upload in uploads], held)
+        return signing.receipt(answer, model=self.version, flags=flags)
+
     def drift(self) -> dict[str, Any] | None:
         """Say what the last answers to this model's lists tell; looked up once a minute at most."""
         if time.monotonic() > self._drift_until:

@@ -63,7 +63,7 @@ def identify_routes(service: Service) -> APIRouter:
             if signing is not None and signing.audit:
                 options = options.model_copy(update={"limit": _WIDE})
             answer = await service.answer_object(uploads, options, held)
-            more = {} if signing is None else signing.receipt(answer, model=service.version)
+            more = {} if signing is None else await service.receipt(signing, answer, uploads, held)
         more = {**more, "start": start, "images": len(uploads)}
         return Response(service.written(answer, language_of(request, options.lang), **more), media_type=_JSON)
 

@@ -86,3 +86,6 @@ export function auditWords(found, words) {
   if (found.has_shifted) said.push(words.shifted);
   return said.join(" ");
 }
+
+/** Why an observation waits until others have looked. */
+export const flagWords = (flags, words) => say(words.flagged, { flags: flags.map((flag) => words.flags[flag]).join(", ") });

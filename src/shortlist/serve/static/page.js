@@ -5,7 +5,7 @@ import { at, facts, fetched, languageChoice, make, personName, randomName, remem
 import { forgetPick } from "./compare.js";
 import { listControl } from "./control.js";
 import { drawable } from "./draw.js";
-import { auditWords, isIn, isOne, nodesWords, percent, say, sharedParent } from "./list.js";
+import { auditWords, flagWords, isIn, isOne, nodesWords, percent, say, sharedParent } from "./list.js";
 import { nameSearch } from "./names.js";
 import { ownPhotos } from "./photos.js";
 import { showLink } from "./share.js";
@@ -166,6 +166,7 @@ function showWords(answer, step, inside, first) {
   const best = first ? { name: first.name, value: percent(first.probability, words) } : {};
   at("status").textContent = say(found, { count, ...best });
   if (answer.status === "novel") message(words.novel, "warning");
+  if (answer.flags?.length) message(flagWords(answer.flags, words), "note");
   const isNow = step.coverage === current.asked.step.coverage;
   if (answer.status === "not_confident" && isNow) message(words.not_confident, "warning");
   const parent = sharedParent(inside, facts.levels);
@@ -197,18 +198,20 @@ async function reply(verb, said, classId = null, name = null) {
     at("consent-yes").focus();
     return;
   }
+  const isAnswered = consent || at("consent-no").checked; // else what was allowed before stays
   const known = about.known(current.photos, consent);
   if (!known) return;
   const shown = current.answer.candidates.filter((one) => one.in_set).map((one) => one.id);
   current.reply ||= randomName(); // the same if it is sent again
   const content = { id: `${current.reply}-${verb}-${name ?? classId}`.slice(0, 500), person: personName(),
-    receipt: current.answer.receipt, consent, about: known };
+    receipt: current.answer.receipt, consent: isAnswered ? consent : null, about: known };
   if (!isObservation) Object.assign(content, { verb, class_id: classId, name, shown: shown.slice(0, 100) });
   const form = new FormData();
   form.append("event", new Blob([JSON.stringify(content)], { type: "application/json" }));
   if (consent) current.photos.forEach((photo, index) => form.append("images", photo.blob, `photo-${index + 1}`));
   try {
-    const { observation } = await fetched(isObservation ? "/v1/observations" : "/v1/feedback", { method: "POST", body: form });
+    const { observation, flags } = await fetched(isObservation ? "/v1/observations" : "/v1/feedback", { method: "POST", body: form });
+    current.answer.flags = flags;
     current.said = { id: classId, words: said, observation: consent ? observation : null };
     showPhotos();
     showList();

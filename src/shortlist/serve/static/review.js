@@ -3,7 +3,7 @@
 import { candidateCard } from "./cards.js";
 import { at, facts, fetched, languageChoice, make, personName, randomName, remembered, words } from "./common.js";
 import { forgetPick } from "./compare.js";
-import { isOne, localized, say } from "./list.js";
+import { flagWords, isOne, localized, say } from "./list.js";
 import { nameSearch } from "./names.js";
 
 const MOST_SKIPPED = 200;
@@ -144,10 +144,10 @@ function picture(photo, index) {
 }
 
 function knownWords() {
-  const { location: place, date, author, license } = current;
+  const { location: place, date, author, license, flags } = current;
   const where = place && say(words.place_about, { latitude: localized(place.latitude), longitude: localized(place.longitude),
     km: localized(Math.max(1, Math.round((place.uncertainty || 0) / 1000))) });
-  return [date, where, author, license].filter((text) => text);
+  return [date, where, author, license, flags.length ? flagWords(flags, words) : ""].filter((text) => text);
 }
 
 function card(candidate, index, comparable) {

@@ -1,0 +1,136 @@
+"""Flagged observations wait for a look of others, and consent that is taken back counts."""
+
+import hashlib
+import json
+
+import pytest
+
+from shortlist import ClassTable
+from shortlist.feedback import Event, FeedbackStore, Shown, photos_of, read_observation, waiting_observations
+from shortlist.feedback.doctor import examine_store
+from shortlist.feedback.observations import observation_id
+from shortlist.feedback.review import review_queue
+from shortlist.feedback.store import copies_in, read_events, stats_of
+from shortlist.feedback.votes import collect_votes
+from tests.commands import output_of
+from tests.postgres import everything_in
+from tests.serve.parts import png
+
+PHOTOS = [png(seed) for seed in range(4)]
+SHAS = [hashlib.sha256(photo).hexdigest() for photo in PHOTOS]
+SHOWN = (Shown("oak", 0.6, True), Shown("ash", 0.4, True))
+counter = iter(range(10_000))
+
+
+def said(verb: str, person: str, item: str, photo: int = 0, **more) -> Event:
+    label = {"label": "oak"} if verb in ("confirm", "other_class", "new_name") else {}
+    values = {"images": (SHAS[photo],), "shown": SHOWN, "observation": item} | label | more
+    return Event(verb, f"request {next(counter)}", person=person, **values)
+
+
+def voters(location, **options) -> list[tuple[str, str]]:
+    return [(vote.item, vote.user) for vote in collect_votes(read_events(location), **options).votes]
+
+
+@pytest.mark.parametrize("flagged", [{"flags": ("blurred",)}, {"flags": ("small",)}, {"status": "novel"}])
+def test_a_flagged_observation_counts_after_somebody_else_has_looked(flagged, location):
+    with FeedbackStore(location) as store:
+        store.add(said("confirm", "ann", "good", photo=1, consent=True))
+        store.add(said("confirm", "ann", "odd", consent=True, **flagged))
+        assert voters(location) == [("good", "ann")]
+        assert dict(collect_votes(read_events(location)).left_out) == {
+            "flagged, until somebody else has looked": 1
+        }
+        assert voters(location, with_flagged=True) == [("good", "ann"), ("odd", "ann")]
+        store.add(said("confirm", "ann", "odd", consent=True, **flagged))  # again, which is no look
+        store.add(said("do_not_know", "bob", "odd", **flagged))
+        assert voters(location) == [("good", "ann")]
+        rule = {"rule": "majority", "theta": 0.5, "min_voters": 1}  # by which one vote is enough
+        assert [one.item for one in review_queue(location, **rule)] == ["odd"]
+        waiting, number = waiting_observations(location, most=9, **rule)
+        assert number == 1 and waiting[0].item == "odd" and waiting[0].people == {"ann", "bob"}
+        store.add(said("confirm", "cem", "odd", **flagged))
+        assert voters(location) == [("good", "ann"), ("odd", "ann"), ("odd", "cem")]
+    assert examine_store(location) == []
+
+
+def test_a_name_for_what_is_like_nothing_known_counts_but_not_of_a_blurred_photo(location):
+    with FeedbackStore(location) as store:
+        store.add(said("new_name", "ann", "strange", status="novel"))
+        store.add(said("new_name", "ann", "blurred", photo=1, status="novel", flags=("blurred",)))
+    assert voters(location) == [("strange", "ann")]
+
+
+def test_the_store_flags_photos_of_an_earlier_observation(location):
+    """By the first one that they were sent for, also in one transaction; a repeated request says it again."""
+    with FeedbackStore(location) as store:
+        first = store.add(said("confirm", "ann", "a"))
+        again = said("confirm", "bob", "b")
+        assert first.flags == () and store.add(again).flags == ("duplicate",)
+        assert store.add(again) == (2, False, ("duplicate",))
+        assert store.add(said("confirm", "ann", "a")).flags == ()  # the first stays without it
+        both = said("confirm", "cem", "c", images=(SHAS[2], SHAS[1]), flags=("small",))
+        assert store.add(both).flags == ("small",)
+        together = [store.submit(said("confirm", f"p{i}", f"i{i}", photo=3)) for i in range(5)]
+        assert [kept.result().flags for kept in together] == [(), *[("duplicate",)] * 4]
+        assert store.add(said("confirm", "dan", "d", photo=1)).flags == ("duplicate",)
+        assert [event.flags for event in store.events()][:2] == [(), ("duplicate",)]
+        store.erase_person("ann")
+        assert store.add(said("confirm", "eve", "e")).flags == ("duplicate",)  # of what bob sent
+    assert examine_store(location) == []
+
+
+@pytest.mark.errors
+def test_flags_are_of_a_list_and_nobody_gives_and_takes_consent_at_once():
+    with pytest.raises(ValueError, match="flags must be one of"):
+        said("confirm", "ann", "a", flags=("ugly",))
+    with pytest.raises(ValueError, match="withdraws must be False with consent"):
+        said("confirm", "ann", "a", consent=True, withdraws=True)
+
+
+def test_consent_that_is_taken_back_takes_photos_out_of_store_export_review_and_archive(location, tmp_path):
+    with FeedbackStore(location) as store:
+        mine = observation_id(store.secret, "ann", "tree")
+        theirs = observation_id(store.secret, "bob", "tree")
+        about = {"license": "CC BY 4.0", "date": "2026-05-01"}
+        for person, item, photos in (("ann", mine, (0, 1)), ("bob", theirs, (1, 2))):
+            images, copies = tuple(SHAS[i] for i in photos), [PHOTOS[i] for i in photos]
+            event = said("observe", person, item, images=images, consent=True, about=about)
+            store.add(event, copies)
+        for person in ("cem", "dan"):
+            store.add(said("confirm", person, mine, images=(SHAS[0], SHAS[1])))
+            store.add(said("confirm", person, theirs, images=(SHAS[1], SHAS[2])))
+        store.add(said("confirm", "ann", mine, images=(SHAS[0], SHAS[1])))  # says nothing about consent
+        assert read_observation(location, store.secret, mine).consent and copies_in(location) == {*SHAS[:3]}
+        before = [event.request for event in store.events()]
+        store.add(said("do_not_know", "ann", mine, images=(SHAS[0], SHAS[1]), withdraws=True))
+        assert copies_in(location) == {SHAS[1], SHAS[2]}  # one of them bob gave too
+        assert store.copy_of(SHAS[0]) is None and store.copy_of(SHAS[1]) == PHOTOS[1]
+        assert PHOTOS[0] not in everything_in(location)
+        assert [event.request for event in store.events()][:-1] == before  # what was said stays
+        assert not read_observation(location, store.secret, mine).consent
+        assert read_observation(location, store.secret, theirs).consent
+        rule = {"theta": 99.0}
+        assert [one.item for one in waiting_observations(location, most=9, **rule)[0]] == [theirs]
+        assert {(image, item) for image, item, _ in photos_of(location)} == {(i, theirs) for i in SHAS[1:3]}
+    assert examine_store(location) == [] and stats_of(location)["copies"] == 2
+    output_of("feedback", "export", location, "--out", tmp_path / "votes.csv", "--images", tmp_path / "p.csv")
+    listed = (tmp_path / "p.csv").read_text()
+    assert SHAS[0] not in listed and mine not in listed and theirs in listed
+    ClassTable(names=["oak", "ash"]).save(tmp_path / "class_table.json")
+    options = ["--form", "dwca", "--classes", tmp_path, "--title", "t", "--with-unverified"]
+    counted = output_of("feedback", "export", location, "--out", tmp_path / "a.zip", *options, "--json")
+    assert json.loads(counted)["observations"] == 1
+    with FeedbackStore(location) as store:  # and given again
+        event = said("confirm", "ann", mine, images=(SHAS[0], SHAS[1]), consent=True)
+        store.add(event, [PHOTOS[0]])
+        assert store.copy_of(SHAS[0]) == PHOTOS[0] and read_observation(location, store.secret, mine).consent
+    assert examine_store(location) == []
+
+
+def test_nobody_takes_back_consent_of_somebody_else(location):
+    with FeedbackStore(location) as store:
+        store.add(said("observe", "ann", "a", consent=True), [PHOTOS[0]])
+        store.add(said("do_not_know", "bob", "a", withdraws=True))
+        store.add(said("do_not_know", "ann", "b", withdraws=True))
+        assert copies_in(location) == {SHAS[0]}
