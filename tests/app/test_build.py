@@ -77,6 +77,20 @@ def test_an_app_is_whole_and_installable(tmp_path):
     assert set(links) <= files
 
 
+def test_each_script_of_an_app_is_loaded(tmp_path):
+    folder = written(tmp_path)
+    loaded, waiting = set(), {folder / "page.js"}
+    while waiting:
+        script = waiting.pop()
+        loaded.add(script)
+        if script.parent.name != "runtime":  # of which only the names are here
+            paths = re.findall(r'(?:from|URL\(|import\(?) ?"(\.[^"]+\.js)"', script.read_text())
+            waiting |= {(script.parent / path).resolve() for path in paths} - loaded
+    assert {path.resolve() for path in folder.rglob("*.js") if path.parent.name != "runtime"} == {
+        path for path in loaded if path.parent.name != "runtime"
+    }
+
+
 def test_the_version_follows_from_the_files(tmp_path):
     def version(name, **options):
         (tmp_path / name).mkdir()

@@ -75,7 +75,13 @@ def test_weights_need_the_data_of_the_run(trained, tmp_path, monkeypatch):
     [
         (("--format", "pdf"), "--format must be one of onnx, app, torch"),
         (("--weights", "int4"), "--weights must be one of float32, float16, int8"),
-        (("--server", "https://example.org"), "--server is for --format app"),
+        (("--server", "https://example.org"), "--server is for --format app, got it with onnx"),
+        (("--thumbnails", "0"), "--thumbnails is for --format app, got it with onnx"),
+        (("--kind", "a plant", "--format", "torch"), "--kind is for --format app, got it with torch"),
+        (("--place", "alps.csv", "--format", "torch"), "--place is for --format app, got it with torch"),
+        (("--index", "index"), "--index is for --format app, got it with onnx"),
+        (("--runtime", "runtime"), "--runtime is for --format app, got it with onnx"),
+        (("--data", "photos"), "--data is for --weights float16 and int8, got it with float32"),
         (("--format", "app"), "--format app must be of a model that takes photos"),
     ],
 )

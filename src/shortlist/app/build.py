@@ -27,6 +27,7 @@ FORMAT = "shortlist lists 1"
 """Format of the exported models that an app is made from."""
 _ADDRESS = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?(/[\w.~/-]*)?")
 _ANY_SERVER = "https: http://localhost:* http://127.0.0.1:*"  # where a person may have a server
+_OF_SERVERS = {"review.js"}  # what the page of an app never loads
 _SAID = ("promise", "number")  # sentences that the engine says
 
 
@@ -166,7 +167,8 @@ def _write_page(folder: Path, service: Service, version: str, server: str, thumb
         (folder / f"{language}.html").write_text(text, encoding="utf-8")
     shutil.copyfile(folder / "en.html", folder / "index.html")
     for name, (content, _) in static_files().items():
-        (folder / name).write_bytes(content)
+        if name not in _OF_SERVERS:
+            (folder / name).write_bytes(content)
     package = files("shortlist.app")
     (folder / "engine").mkdir()
     for part, place in (("engine", folder / "engine"), ("shell", folder)):

@@ -38,8 +38,9 @@ def export(
         option("With --format app: index of known images; by default that of the model, if there is one."),
     ] = None,
     thumbnails: Annotated[
-        int, option("With --format app: known images of each class; 0 for none.", min=0)
-    ] = 3,
+        int | None,
+        option("With --format app and an index: known images of each class, 3 by default.", min=0),
+    ] = None,
     place: Annotated[
         list[Path] | None,
         option("With --format app: file of a place that people can choose; may be repeated."),
@@ -66,9 +67,9 @@ def export(
     check_choice("--format", form, FORMATS)
     check_choice("--weights", weights, WEIGHTS)
     kept = cast("Weights", weights)
-    for name, given in {"--index": index, "--place": place, "--runtime": runtime, "--server": server}.items():
-        if given and form != "app":
-            raise ValueError(f"{name} is for --format app, got it with {form}")
+    parts: dict[str, Any] = {"index": index, "thumbnails": thumbnails, "places": place, "runtime": runtime}
+    parts |= {"kind": kind or None, "server": server or None}
+    _refuse_useless(form, parts, weights, data)
     if out.exists():
         raise ValueError(f"--out must not exist yet, got {out}")
     with warnings_as_lines():
@@ -86,13 +87,25 @@ def export(
         else:
             from shortlist.app import write_app
 
-            parts: dict[str, Any] = {"source": model, "index": index or _own_index(model), "kind": kind}
-            parts |= {"thumbnails": thumbnails, "places": place or (), "runtime": runtime, "server": server}
+            parts |= {"source": model, "index": index or _own_index(model)}
+            if thumbnails and parts["index"] is None:
+                raise ValueError(f"--thumbnails needs an index: make one with shortlist index {model}")
+            given = {name: value for name, value in parts.items() if value is not None}
             with tempfile.TemporaryDirectory() as folder:
                 lists = Path(folder) / "lists"
                 content = export_lists(opened, lists, version=version, weights=kept)
-                write_app(lists, out, model=opened, **parts)
+                write_app(lists, out, model=opened, **given)
     _print(out, form, opened, before, content, as_json)
+
+
+def _refuse_useless(form: str, parts: dict[str, Any], weights: str, data: Path | None) -> None:
+    """Refuse options that mean nothing for a format or for weights."""
+    for name, value in parts.items():
+        if value is not None and form != "app":
+            option_name = {"places": "place"}.get(name, name)
+            raise ValueError(f"--{option_name} is for --format app, got it with {form}")
+    if data is not None and weights == "float32":
+        raise ValueError("--data is for --weights float16 and int8, got it with float32")
 
 
 def _opened(path: Path, weights: "Weights", data: Path | None, network: str | None) -> "tuple[Model, Model]":
