@@ -3,7 +3,8 @@
 ``python benchmarks/app.py RUN``, where RUN is a run of glyphs such as ``runs/demo/cross_entropy``. The index
 in RUN is part of the app if it is there. The browser is slowed down four times, as a phone of the middle
 class is: its processes stand still for three quarters of the time. (The throttle of Chromium itself slows
-down pages, and not the worker, which does most.) Glyphs are of the test rows; photos are pieces of real
+down pages, and not the worker, which does most.) Starts are timed after the app was opened and used a few
+times, so that the browser has kept its compiled code. Glyphs are of the test rows; photos are pieces of real
 photos, for a network with random weights. Needs Chromium, and npm or ``--runtime FOLDER``.
 """
 
@@ -47,6 +48,7 @@ CHOICES = {
     "top=5": Choice(top=5),
 }
 TURNS = 20  # photos that are timed
+STARTS = 4  # of an app that is used, before its starts are timed
 SLOWER = 4
 PULSE = 0.005  # seconds in which a slowed browser works
 ASK = """async ([path, photo]) => {
@@ -73,13 +75,16 @@ def opened(folder: Path) -> Iterator[Page]:
         ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page()
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
+        # with a profile, as on a phone: without one, the browser keeps no code that it has compiled
+        context = playwright.chromium.launch_persistent_context(
+            profile, executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = context.new_page()
         page.goto(f"http://127.0.0.1:{server.server_address[1]}/")
         page.evaluate("navigator.serviceWorker.ready.then(() => true)")
         yield page
-        browser.close()
+        context.close()
     server.shutdown()
 
 
@@ -170,6 +175,10 @@ def timed(page: Page, contents: Sequence[bytes]) -> None:
     """Print how long lists take on a slowed processor: the first after a start, and the next ones."""
     page.context.set_offline(True)
     processes = Processes(page)
+    for content in contents[:STARTS]:
+        page.reload(wait_until="domcontentloaded")
+        ask(page, content)
+        page.wait_for_timeout(2500)  # in which the browser keeps the code that it has compiled
     for slower in (1, SLOWER):
         starts, nexts = [], []
         with processes.slowed(slower):

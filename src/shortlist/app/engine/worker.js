@@ -1,10 +1,7 @@
 // The worker of an app: it loads the model, looks at photos, and answers requests as a server would.
 
-import * as ort from "../runtime/ort.wasm.min.js";
-import { Desk, Refusal } from "./desk.js";
-import { Known } from "./known.js";
-
 const PIXELS = 50_000_000; // of a photo, as for a server
+const SMALL = 4_000_000; // bytes of a network that runs as fast as it is, so that nobody waits until it is rewritten
 const at = (name) => new URL(`../${name}`, import.meta.url).href;
 
 async function bytes(name) {
@@ -15,22 +12,33 @@ async function bytes(name) {
 
 const json = async (name) => JSON.parse(new TextDecoder().decode(await bytes(name)));
 
-ort.env.wasm.numThreads = 1;
-ort.env.wasm.wasmPaths = { mjs: at("runtime/ort-wasm-simd-threaded.js"), wasm: at("runtime/ort-wasm-simd-threaded.wasm") };
-
+// all that is needed is asked for at once
+const runtime = import("../runtime/ort.wasm.min.js");
+const opening = opened();
 const ready = start();
-ready.catch(() => {}); // each request says it
+for (const part of [opening, ready]) part.catch(() => {}); // each request says it
+
+/** The network, which is ready to look at photos. */
+async function opened() {
+  const model = bytes("model/model.onnx"), ort = await runtime;
+  ort.env.wasm.numThreads = 1;
+  ort.env.wasm.wasmPaths = { mjs: at("runtime/ort-wasm-simd-threaded.js"), wasm: at("runtime/ort-wasm-simd-threaded.wasm") };
+  const content = await model, level = content.byteLength < SMALL ? "disabled" : "all";
+  return ort.InferenceSession.create(content, { graphOptimizationLevel: level });
+}
 
 async function start() {
-  const session = bytes("model/model.onnx").then((model) => ort.InferenceSession.create(model));
-  const [lists, app, words] = await Promise.all(["model/lists.json", "app.json", "words.json"].map(json));
+  const files = ["model/lists.json", "app.json", "words.json"].map(json);
+  const [{ Desk }, { Known }, lists, app, words] = await Promise.all([import("./desk.js"), import("./known.js"), ...files]);
   const rows = lists.rows && (await bytes(`model/${lists.rows.file}`));
   const known = app.known && new Known(await json("known.json"), await bytes("known.bin"));
-  const desk = new Desk({ lists, app, words, rows, known }, async (photos) => looked(photos, await session, lists));
+  const desk = new Desk({ lists, app, words, rows, known }, async (photos) => looked(photos, await opening, lists));
   desk.prepare(); // while the network is compiled
-  await session;
+  await opening;
   return desk;
 }
+
+const refusal = (status, code, message) => Object.assign(new Error(message), { status, code });
 
 /** What the network gives of each photo; one photo, sent twice, tells no more. */
 async function looked(photos, network, lists) {
@@ -56,7 +64,7 @@ async function oneLook(photo, network, lists) {
   const scores = data("scores");
   // as for a server: of an unusable photo there is no list
   if (!scores.every((score) => score < Infinity) || !scores.some((score) => score > -Infinity)) {
-    throw new Refusal(422, "bad_scores", "The network must give numbers for each photo, got others.");
+    throw refusal(422, "bad_scores", "The network must give numbers for each photo, got others.");
   }
   const sets = new Map(lists.predictors.filter(({ output }) => output).map(({ name, output }) => [name, data(output)]));
   const output = { scores, sets, features: data("features") };
@@ -67,10 +75,10 @@ async function oneLook(photo, network, lists) {
 async function decoded(photo) {
   const options = { imageOrientation: "from-image", premultiplyAlpha: "none", colorSpaceConversion: "none" };
   const bitmap = await createImageBitmap(photo, options).catch(() => {
-    throw new Refusal(415, "not_an_image", "This is not an image in JPEG, PNG or WebP format.");
+    throw refusal(415, "not_an_image", "This is not an image in JPEG, PNG or WebP format.");
   });
   const { width, height } = bitmap;
-  if (width * height > PIXELS) throw new Refusal(413, "too_many_pixels", `An image has more than ${PIXELS} pixels.`);
+  if (width * height > PIXELS) throw refusal(413, "too_many_pixels", `An image has more than ${PIXELS} pixels.`);
   const context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
   context.drawImage(bitmap, 0, 0);
   bitmap.close();
@@ -81,7 +89,7 @@ async function decoded(photo) {
     rgb[to++] = data[from + 1];
     rgb[to++] = data[from + 2];
   }
-  return new ort.Tensor("uint8", rgb, [height, width, 3]);
+  return new (await runtime).Tensor("uint8", rgb, [height, width, 3]);
 }
 
 let last = Promise.resolve(); // one request at a time: the network is busy with it

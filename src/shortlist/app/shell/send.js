@@ -1,10 +1,10 @@
 // The one way of the page's requests, in an app: a worker answers them, and answers of people are kept here.
 
 import { keep } from "./kept.js";
+import { worker } from "./start.js";
 
 const waiting = new Map();
 let last = 0, broken = null; // what a worker said that could not be started
-const worker = new Worker(new URL("./engine/worker.js", import.meta.url), { type: "module" });
 worker.addEventListener("message", ({ data: { number, status, content } }) => {
   waiting.get(number)?.(new Response(JSON.stringify(content), { status }));
   waiting.delete(number);
