@@ -361,7 +361,7 @@ def test_what_else_the_rows_served_for_is_kept_and_said(tmp_path):
 
 
 def test_the_table_of_the_docs_is_that_of_the_function():
-    page = (Path(__file__).parents[2] / "docs/guides/predictors.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/guides/promise_words.md").read_text(encoding="utf-8")
     lines = page.partition("## How many calibration rows")[2].partition("| ---: ")[2].splitlines()[1:9]
     assert len(lines) == 8
     for line in lines:
