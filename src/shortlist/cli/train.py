@@ -25,7 +25,6 @@ Overrides = Annotated[
     list[str] | None,
     option("Change an entry of the recipe, as in loss.k=3. May be repeated.", "--set", metavar="KEY=VALUE"),
 ]
-RunArgument = Annotated[Path, argument("A run folder.")]
 ModelFolder = Annotated[
     Path, argument("A run folder; with --scores also the folder of a saved model.", metavar="RUN")
 ]

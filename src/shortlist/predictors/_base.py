@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -74,7 +75,7 @@ class SetPredictor(Calibrated):
     takes_taxonomy: ClassVar[bool] = False  # whether it is made for a taxonomy of the classes
     from_code: ClassVar[frozenset[str]] = frozenset({"priors", "scores_priors", "generator", "max_rows"})
     takes_votes: ClassVar[bool] = False  # whether the target may be votes (n, c)
-    chunks_at_once: ClassVar[int] = 1  # more where what is done once for all rows takes long
+    chunks_at_once: ClassVar[int] = 1  # more if work that is done once for each call takes long
     adds_probabilities: bool = False  # whether activation "none" must come with probabilities
     weights: Tensor | None
     shift: Tensor | None
@@ -103,11 +104,11 @@ class SetPredictor(Calibrated):
 
     @property
     def promise(self) -> Promise:
-        """What the sets promise, and from how many calibration rows: nothing, unless a predictor says it."""
+        """What the sets promise, and from how many calibration rows; by default nothing."""
         return Promise()
 
     def at(self: P, place: PlaceLike, *, priors: Tensor, class_table: ClassTable | None = None) -> P:
-        r"""Return a new predictor of this kind, not calibrated, whose sets are for what is met at a place.
+        r"""Return a new predictor of this kind, not calibrated, whose sets are for photos of a place.
 
         Its values are the posteriors at the place, :math:`u_j \propto p_j v_j / \pi_j`; a class that does
         not occur there is in no set. Calibration takes labeled rows from anywhere: a row of class y weighs
@@ -180,16 +181,17 @@ class SetPredictor(Calibrated):
         """Return the sets (n, c), a bool tensor, of scores (n, c), tensor or array; some may be empty."""
 
     def kept_rule(self) -> KeptRule | None:
-        """Return how its sets follow from the largest probabilities of each row, if these are enough.
+        """Return the rule that makes sets from the largest probabilities of each row, which score keeps.
 
-        ``shortlist score`` keeps no others. ``None`` by default: then it makes the sets from all scores.
+        ``None`` by default: then ``shortlist score`` makes the sets while it has the scores of all classes.
         """
         return None
 
-    def guesses(self, scores: Tensor, target: Tensor | None) -> list[Accumulator[Finished]]:
-        """Return accumulators to try first where all rows are known, which are fast.
+    def quick_accumulators(self, scores: Tensor, target: Tensor | None) -> list[Accumulator[Finished]]:
+        """Return faster accumulators, which :meth:`calibrate` tries first; none by default.
 
-        One that turns out to be wrong raises :class:`RowsOutOfOrderError`. None by default.
+        They guess from all rows what they need to keep. After a wrong guess, an accumulator raises
+        :class:`RowsOutOfOrderError`, and the next one is tried.
         """
         return []
 
@@ -211,9 +213,9 @@ class SetPredictor(Calibrated):
         if classes is not None:
             self._counted(classes, rows)
         self.reset()
-        for guess in self.guesses(rows, classes):
+        for accumulator in self.quick_accumulators(rows, classes):
             with suppress(RowsOutOfOrderError):
-                return self._calibrate_in(guess, rows, classes)
+                return self._calibrate_in(accumulator, rows, classes)
         return self._calibrate_in(self.accumulator(len(rows)), rows, classes)
 
     def _calibrate_in(self: P, accumulator: Accumulator[Finished], scores: Tensor, target: Any) -> P:
@@ -236,10 +238,9 @@ class SetPredictor(Calibrated):
                 ``uniform`` (n,) of a randomized :class:`Conformal`.
         """
         rows, classes = self._tensors(scores, target)
-        # nothing is added before all rows of the batch are checked
-        for measured in [
-            self.measure(*part, **others) for part, others in self._parts(rows, classes, by_row)
-        ]:
+        chunks = self._counted_chunks(rows, classes, by_row)
+        # a list: nothing is added before all rows of the batch are checked
+        for measured in [self.measure(*chunk, **others) for chunk, others in chunks]:
             self.rows.add(measured)
 
     def finish(self: P) -> P:
@@ -260,10 +261,10 @@ class SetPredictor(Calibrated):
         super().reset()
         self._are_probabilities: bool | None = None  # what the first rows look like; None before any came
 
-    def _parts(
+    def _counted_chunks(
         self, scores: Tensor, target: Tensor | None, by_row: Mapping[str, Tensor | None]
     ) -> Iterator[tuple[tuple[Tensor, Tensor | None], dict[str, Tensor | None]]]:
-        """Check a batch of calibration rows, and yield those that count: some at a time, to use the cache."""
+        """Check a batch of calibration rows, and yield the rows that count, in chunks that fit the cache."""
         check_scores(scores, name="scores")
         self._start(scores.shape[1])
         if target is None and self.needs_target:
@@ -271,19 +272,15 @@ class SetPredictor(Calibrated):
         counted = None if target is None else self._counted(target, scores)
         self._look_at_first(scores)
         n, step = len(scores), self._rows_at_once(scores.shape[1]) if can_read_values(scores) else len(scores)
-        even = math.ceil(n / max(1, math.ceil(n / max(1, step))))  # rather than a short rest
+        even = math.ceil(n / max(1, math.ceil(n / max(1, step))))  # so that no chunk is short
         for start in range(0, n, max(1, even)):
-            some = slice(start, start + even)
-            check_finite(scores[some], first_row=start)
-            kept = None if counted is None else counted[some]
-
-            def part(rows: Any, some: slice = some, kept: Tensor | None = kept) -> Any:
-                return None if rows is None else rows[some] if kept is None else rows[some][kept]
-
-            yield (part(scores), part(target)), {name: part(rows) for name, rows in by_row.items()}
+            chunk = slice(start, start + even)
+            check_finite(scores[chunk], first_row=start)
+            take = partial(_counted_rows, chunk=chunk, counted=counted)
+            yield (take(scores), take(target)), {name: take(rows) for name, rows in by_row.items()}
 
     def _look_at_first(self, scores: Tensor) -> None:
-        """Look at the first few hundred rows of the first batch: are they what the activation takes?"""
+        """Note whether the first few hundred rows are probabilities; refuse logits for ``"none"``."""
         if self._are_probabilities is None and len(scores):
             if self.activation == "none":
                 refuse_logits(scores)
@@ -300,12 +297,11 @@ class SetPredictor(Calibrated):
         return None if every else target != -100
 
     def shown_options(self) -> str:
-        """Show the first option, and those that are not as usual."""
-        usual = {name: each.default for name, each in inspect.signature(type(self)).parameters.items()}
-        first, options = next(iter(usual), None), self.options().items()
-        return ", ".join(
-            f"{name}={_brief(value)}" for name, value in options if name == first or value != usual.get(name)
-        )
+        """Show the first option, and the options that differ from their defaults."""
+        defaults = {name: each.default for name, each in inspect.signature(type(self)).parameters.items()}
+        first, options = next(iter(defaults), None), self.options().items()
+        shown = [(name, value) for name, value in options if name == first or value != defaults.get(name)]
+        return ", ".join(f"{name}={_brief(value)}" for name, value in shown)
 
     def extra_repr(self) -> str:
         """Show the options, and on how many rows the predictor was calibrated."""
@@ -320,7 +316,7 @@ class SetPredictor(Calibrated):
         return ", ".join(shown)
 
     def _rows_at_once(self, num_classes: int) -> int:
-        """Return how many rows of many to treat at once."""
+        """Return the number of rows of a chunk."""
         return self.chunks_at_once * chunk_rows(num_classes)
 
     @property
@@ -331,7 +327,7 @@ class SetPredictor(Calibrated):
     def values(self, scores: Tensor) -> Tensor:
         """Return the values that are compared with the threshold: probabilities times class weights.
 
-        Probabilities alone are ``class_values(scores, self.activation, None, self.shift)``.
+        Without weights: ``class_values(scores, self.activation, None, self.shift)``.
         """
         if self.activation == "none" and (self.adds_probabilities or self.weights is not None):
             check_not_negative(scores)
@@ -355,7 +351,7 @@ class SetPredictor(Calibrated):
 
 
 class UncalibratedPredictor(SetPredictor):
-    """A predictor that needs no calibration; it takes calibration rows, and only remembers their classes."""
+    """A predictor that needs no calibration. Of calibration rows it only notes the number of classes."""
 
     needs_calibration: ClassVar[bool] = False
     calibrated_buffers: ClassVar[tuple[str, ...]] = ()
@@ -366,6 +362,11 @@ class UncalibratedPredictor(SetPredictor):
     def accumulator(self, max_rows: int | None = None) -> NoRows:
         """Return an accumulator that keeps nothing."""
         return NoRows()
+
+
+def _counted_rows(values: Any, *, chunk: slice, counted: Tensor | None) -> Any:
+    """Return the rows of a chunk that count; ``None`` where there are no values."""
+    return None if values is None else values[chunk] if counted is None else values[chunk][counted[chunk]]
 
 
 def _brief(value: Any) -> str:

@@ -35,9 +35,10 @@ class AverageK(SetPredictor):
     Calibration needs no labels. With ``priors`` the values are :math:`p_j / \pi_j^\tau`: for ``tau=1`` the
     smallest *macro* error.
 
-    With ``at_least`` and ``at_most`` no set is empty, or too long to read. The best of these rules takes the
-    ``at_least`` best classes, and of the others up to the ``at_most``-th those that reach the threshold. It
-    lies between the ``(k - at_least) n``-th and the next largest of these others' probabilities.
+    With ``at_least`` and ``at_most`` no set is empty, or too long to read. A set then has the ``at_least``
+    best classes of the row. The next classes, up to the ``at_most``-th, are in the set if they reach the
+    threshold. This threshold is between the ``(k - at_least) n``-th and the next largest probability of these
+    next classes.
 
     Args:
         k: Average size of the sets, > 0; it need not be an integer.
@@ -49,8 +50,8 @@ class AverageK(SetPredictor):
             :class:`CalibrationWarning` says by how much. ``"strict"`` never goes above k on the calibration
             rows: only what is larger than the ``(floor(k n) + 1)``-th largest value is in.
         priors: Class frequencies (c,) of the training data, each > 0.
-        scores_priors: The priors (c,) that the scores contain, if these are not ``priors``: uniform for a
-            logit-adjusted loss, for example. The scores are converted before the rule is applied.
+        scores_priors: The priors (c,) that the scores contain, if they differ from ``priors``, such as
+            uniform priors for a logit-adjusted loss. The scores are converted before the rule is applied.
         tau: Exponent of the priors; 1 for macro coverage, 0 for none.
         activation: How scores become probabilities: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if they are
             probabilities already.
@@ -105,12 +106,12 @@ class AverageK(SetPredictor):
 
     @property
     def promise(self) -> Promise:
-        """Nothing about the true class; the mean size, from so many calibration rows."""
+        """No promise about the true class; the mean size, and the number of calibration rows."""
         rows = None if self.report is None else self.report.rows
         return Promise("size", size=self.k, rows=rows, place=self.place_name, classes=self.place_classes)
 
     def kept_rule(self) -> KeptRule | None:
-        """Return what the threshold takes of the kept classes, unless priors weigh small probabilities."""
+        """Return which kept classes reach the threshold; ``None`` with priors, which need all scores."""
         if not self._looks_at_probabilities:
             return None
         return KeptRule(
@@ -119,7 +120,7 @@ class AverageK(SetPredictor):
                 self.at_least, min(self.bounds.largest_size(c), enough_above(float(self.threshold), c))
             ),
             measure=lambda rows: rows.probabilities[:, self.at_least : self.at_most],
-            is_exact=lambda dropped: float(self.threshold) > dropped,  # which could only raise it
+            is_exact=lambda dropped: float(self.threshold) > dropped,  # larger values would only raise it
         )
 
     def forward(self, scores: Float[Tensor, "n c"] | np.ndarray) -> Bool[Tensor, "n c"]:
@@ -132,7 +133,7 @@ class AverageK(SetPredictor):
         return self.bounds.sets(sets, self._ranked(values))
 
     def measure(self, scores: Tensor, target: Tensor | None) -> Tensor | State:
-        """Return the values (n, m) of the classes that may be in or out: of all, if sizes have no bounds."""
+        """Return the values (n, m) of the open classes, which the bounds on sizes leave to the threshold."""
         if self.place is None:
             return self.bounds.open_values(self.values(scores))
         assert target is not None  # as labels are needed
@@ -150,10 +151,10 @@ class AverageK(SetPredictor):
         self.needs_target = True
 
     @torch.no_grad()
-    def guesses(self, scores: Tensor, target: Tensor | None) -> list[Accumulator[Finished]]:
-        """Return an accumulator with a floor that is very likely below the threshold, from some rows."""
+    def quick_accumulators(self, scores: Tensor, target: Tensor | None) -> list[Accumulator[Finished]]:
+        """Return an accumulator with a floor, from a sample of rows, that is likely below the threshold."""
         sample = scores[:: max(1, len(scores) // 256)]
-        rank = math.ceil(1.5 * (self.k - self.at_least) * len(sample)) + 64
+        rank = math.ceil(1.5 * self._open_per_row * len(sample)) + 64
         if len(scores) < 4096 or self.place is not None:
             return []
         check_finite(sample)
@@ -170,29 +171,34 @@ class AverageK(SetPredictor):
             raise ValueError(f"k must be <= the number of classes ({number}), got {self.k}")
         self.bounds.check_classes(number)
 
-    def _needed(self, max_rows: int | None, seen: LargestValues) -> int:
-        """Return how many of the largest values so far may be above the threshold."""
-        most = self.max_rows if max_rows is None else max_rows
-        rows = 2 * seen.rows if most is None else max(seen.rows, most)
-        return math.ceil((self.k - self.at_least) * rows) + 1
+    @property
+    def _open_per_row(self) -> float:
+        """Mean number of classes of a row that reach the threshold, beside the ``at_least`` best ones."""
+        return self.k - self.at_least
 
-    def _finished(self, seen: LargestValues) -> Finished:
+    def _needed(self, max_rows: int | None, largest: LargestValues) -> int:
+        """Return how many of the largest values so far may be above the threshold."""
+        bound = self.max_rows if max_rows is None else max_rows
+        rows = 2 * largest.rows if bound is None else max(largest.rows, bound)
+        return math.ceil(self._open_per_row * rows) + 1
+
+    def _finished(self, largest: LargestValues) -> Finished:
         # k n to 6 digits: 0.29 * 100 is meant to be 29
-        wanted = (self.k - self.at_least) * seen.rows
+        wanted = self._open_per_row * largest.rows
         budget = round(wanted) if self.rule == "midpoint" else math.floor(round(wanted, 6))
-        if not self._takes_more(budget, seen.rows):
-            return self._without_more(seen.values(), seen.rows)
-        above, below = seen.around(budget)
-        values = seen.values()
+        values = largest.values()
+        if not self._has_open_classes(budget, largest.rows):
+            return self._without_open_classes(values, largest.rows)
+        above, below = largest.around(budget)
         threshold = self._between(above, below, values)
-        taken, tied, after = seen.count_at_least(threshold), above == below, _next_up(below, values)
-        ties = seen.count_at_least(below) - seen.count_at_least(after) if tied else 0
-        average = self.at_least + taken / seen.rows
-        report = CalibrationReport(rows=seen.rows, average_size=average, ties=ties)
+        taken, tied, next_up = largest.count_at_least(threshold), above == below, _next_up(below, values)
+        ties = largest.count_at_least(below) - largest.count_at_least(next_up) if tied else 0
+        average = self.at_least + taken / largest.rows
+        report = CalibrationReport(rows=largest.rows, average_size=average, ties=ties)
         return self._with_threshold(threshold, values, report, larger=tied and budget != taken)
 
     def _finished_at_place(self, rows: Rows) -> Finished:
-        """Set the threshold of rows that weigh v / n: as many of the largest values are in as weigh k."""
+        """Set the threshold at a place: a row of class y weighs v_y / n_y in the mean size k."""
         assert self.place is not None
         target, values = rows["target"], rows["values"]
         counts = target.bincount(minlength=len(self.place))
@@ -201,9 +207,9 @@ class AverageK(SetPredictor):
         classes = target.repeat_interleave(values.shape[1])
         order = by_score_and_class(-open_values, classes)
         in_order, reached = open_values[order], weights[classes[order]].cumsum(0)
-        budget = int((reached <= self.k - self.at_least + _SLACK).sum())
-        if not self._takes_more(budget, len(rows)):
-            return self._without_more(values, len(rows))
+        budget = int((reached <= self._open_per_row + _SLACK).sum())
+        if not self._has_open_classes(budget, len(rows)):
+            return self._without_open_classes(values, len(rows))
         above = float(in_order[budget - 1])
         below = float(in_order[budget]) if budget < len(in_order) else -math.inf
         threshold = self._between(above, below, values)
@@ -212,20 +218,19 @@ class AverageK(SetPredictor):
         report = CalibrationReport(rows=len(rows), average_size=average, ties=ties)
         return self._with_threshold(threshold, values, report, larger=average > self.k + _SLACK)
 
-    def _takes_more(self, budget: int, rows: int) -> bool:
-        """Whether sets have more than the best classes; an error if they should and rows are too few."""
-        more = self.k - self.at_least
-        if budget >= 1 or (rows and not more):
-            return bool(more)
-        few = math.ceil(1 / more) if more else 1
-        raise ValueError(f"calibration of {self.shown_options()} needs at least {few} rows, got {rows}")
+    def _has_open_classes(self, budget: int, rows: int) -> bool:
+        """Whether sets have more than the ``at_least`` best classes; an error if rows are too few for it."""
+        if budget >= 1 or (rows and not self._open_per_row):
+            return bool(self._open_per_row)
+        least = math.ceil(1 / self._open_per_row) if self._open_per_row else 1
+        raise ValueError(f"calibration of {self.shown_options()} needs at least {least} rows, got {rows}")
 
-    def _without_more(self, like: Tensor, rows: int) -> Finished:
+    def _without_open_classes(self, like: Tensor, rows: int) -> Finished:
         report = CalibrationReport(rows=rows, average_size=float(self.at_least))
         return Finished({"threshold": like.new_tensor(math.inf)}, report)
 
     def _between(self, above: float, below: float, like: Tensor) -> float:
-        """Return the threshold between two values, as the rule has it."""
+        """Return the threshold that the rule sets for the two values around it."""
         return _next_up(below, like) if self.rule == "strict" else _round_up((above + below) / 2, like)
 
     def _with_threshold(
@@ -239,7 +244,7 @@ class AverageK(SetPredictor):
 
 
 def _next_up(value: float, like: Tensor) -> float:
-    """Return the smallest number of a tensor's type above a value: ``>=`` it is ``>`` the value."""
+    """Return the smallest number of a tensor's type above a value: to reach it means to exceed the value."""
     start = torch.tensor(value, dtype=like.dtype)
     return float(torch.nextafter(start, start.new_tensor(math.inf)))
 

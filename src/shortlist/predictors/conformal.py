@@ -42,9 +42,9 @@ class Conformal(SetPredictor):
     is :math:`1 - a`: the threshold is the :math:`\lceil (n + 1)(1 - a) \rceil`-th smallest score, infinite
     when there are too few rows.
 
-    What the promise is about is the ``rule``: all rows together, as above (``"marginal"``), the average class
-    (``"macro"``), or each class (``"class_conditional"``). If ``priors`` are given, it is about the average
-    class unless a rule is named.
+    The ``rule`` says what the promise is about: all rows together, as above (``"marginal"``), the average
+    class (``"macro"``), or each class (``"class_conditional"``). With ``priors`` and no ``rule``, it is about
+    the average class.
 
     Args:
         coverage: Promised share of sets that contain the true class, in (0, 1).
@@ -57,18 +57,18 @@ class Conformal(SetPredictor):
         priors: Class frequencies (c,) of the training data, for the score ``"prevalence_adjusted"`` only.
             With another importance of the classes than equal shares, this score is multiplied by it.
         scores_priors: Priors (c,) that the scores contain, if these are not ``priors``.
-        randomized: Whether to draw one uniform number for each row, so that scores by rank have no ties: the
-            coverage is then exact, in the interval above, whatever the probabilities. If these are the true
-            ones, ``"aps"`` covers each row with exactly this probability. The same row may get another set
-            the next time.
+        randomized: Whether to draw one uniform number for each row, so that scores by rank have no ties. The
+            coverage is then in the interval above, whatever the probabilities are. With the true
+            probabilities, ``"aps"`` covers each row with exactly this probability. Two calls may return
+            different sets for the same row.
         generator: Random generator of these draws; the default one if ``None``. It is not saved.
-        at_least: Smallest size of a set: the best classes are added to smaller ones, so that none is empty.
-            The promise is kept all the more.
-        at_most: Largest size of a set; ``None`` for as many as there are classes. A class beyond it counts as
-            missed in calibration, so that shorter sets get more classes and the promise holds. Where no
-            sets of so few classes can be as sure, nothing is promised: they are the ``at_most`` best
-            classes, and :attr:`promise` says what share of the calibration rows they hold. For the rules
-            ``"marginal"`` and ``"macro"``.
+        at_least: Smallest size of a set: smaller sets get the best classes, so that none is empty. The
+            promise still holds.
+        at_most: Largest size of a set; ``None`` for as many as there are classes. In calibration, a true
+            class that ranks below ``at_most`` counts as missed: other sets get larger, and the promise holds.
+            If sets of this size cannot reach the coverage, nothing is promised: each set is the ``at_most``
+            best classes, and :attr:`promise` says what share of the calibration rows these sets hold. For
+            the rules ``"marginal"`` and ``"macro"``.
         activation: How scores become probabilities: ``"softmax"``, ``"sigmoid"``, or ``"none"`` if they are
             probabilities already.
 
@@ -159,7 +159,7 @@ class Conformal(SetPredictor):
         )
 
     def _left_out(self, report: CalibrationReport) -> int:
-        """Return to how many classes the promise does not extend; those that do not occur are no matter."""
+        """Return the number of classes without a promise. At a place, only classes that occur there count."""
         if self.place is None:
             return report.class_rows.count(0)
         return int(((self.place.cpu() > 0) & (torch.tensor(report.class_rows) == 0)).sum())
@@ -182,7 +182,7 @@ class Conformal(SetPredictor):
         self.bounds.check_classes(number)
 
     def kept_rule(self) -> KeptRule | None:
-        """Return what one threshold takes of the kept classes, with the score LAC and no priors."""
+        """Return which kept classes are within the threshold, for LAC with one threshold and no priors."""
         lac = self.score
         if not (self._looks_at_probabilities and isinstance(lac, LAC) and isinstance(self.rule, Marginal)):
             return None
@@ -207,13 +207,13 @@ class Conformal(SetPredictor):
 
     @property
     def _smallest_probability(self) -> float:
-        """What the probability of a class in a set is above, with the score LAC; but for rounding."""
+        """Probability below which LAC leaves each class out, with a margin for rounding."""
         return 1 - float(self.threshold) - 2**-22
 
     @staticmethod
-    def _capped(scores: Tensor, inside: Tensor) -> Tensor:
-        """Return the scores (m,) of classes, beyond all others where no set may hold the class."""
-        return scores.where(inside, _beyond(scores))
+    def _capped(scores: Tensor, may_hold: Tensor) -> Tensor:
+        """Return scores (m,); a class that no set of at most ``at_most`` classes may hold gets the worst."""
+        return scores.where(may_hold, _worst(scores))
 
     def forward(
         self, scores: Float[Tensor, "n c"] | np.ndarray, *, uniform: Tensor | None = None
@@ -251,7 +251,7 @@ class Conformal(SetPredictor):
         super().update(scores, target, **by_row)
 
     def measure(self, scores: Tensor, target: Tensor | None, uniform: Tensor | None = None) -> State:
-        """Return the scores of true classes, or of all that have votes with their shares of these."""
+        """Return the scores of the true classes; for votes, those of all voted classes, and their shares."""
         assert target is not None  # as labels are needed
         if target.ndim == 2:
             return self._measure_votes(scores, target, uniform)
@@ -267,7 +267,7 @@ class Conformal(SetPredictor):
     def _measure_votes(self, scores: Tensor, target: Tensor, uniform: Tensor | None) -> State:
         votes = find_votes(target)
         counted = votes.per_row > 0
-        if uniform is None and self.randomized:  # rows without votes get no draw, as if they were not there
+        if uniform is None and self.randomized:  # a row without votes takes no number of the sequence
             drawn = self._draw(scores[counted])
             uniform = drawn.new_zeros(len(scores)).masked_scatter(counted, drawn)
         values = self.values(scores)
@@ -309,28 +309,30 @@ class Conformal(SetPredictor):
         number = len(rows) if shares is None else round(float(shares.sum()))  # those of a row add up to 1
         thresholds = self._thresholds(scores, target, shares, number)
         threshold = thresholds.values.to(scores.dtype)
-        misses = self.at_most is not None and bool((threshold >= _beyond(scores)).any())
+        cannot_cover = self.at_most is not None and bool((threshold >= _worst(scores)).any())
         if isinstance(self.score, OrderedScore):  # cumulative sums round differently in a sort and a mask
             threshold = threshold + 8 * torch.finfo(threshold.dtype).eps * threshold.abs().clamp_min(1)
         within = scores <= (threshold[target] if threshold.ndim else threshold)
         if self.at_most is not None:
-            within &= scores < _beyond(scores)
-        one_rank = isinstance(self.rule, Marginal) and not voted and bool(threshold.isfinite()) and not misses
+            within &= scores < _worst(scores)
+        one_rank = (
+            isinstance(self.rule, Marginal) and not voted and bool(threshold.isfinite()) and not cannot_cover
+        )
         report = CalibrationReport(
             rows=number,
-            coverage=_covered(within, shares) / number,
+            coverage=_sum_within(within, shares) / number,
             ties=int(within.sum()) - conformal_rank(len(within), self.coverage) if one_rank else 0,
             fallback_classes=thresholds.fallback_classes,
             class_rows=() if thresholds.class_rows is None else tuple(thresholds.class_rows.tolist()),
             voted=voted,
         )
-        if misses:
+        if cannot_cover:
             report = replace(report, capped_share=self._share(within, target, report))
         return Finished({"threshold": threshold}, report, self._warnings(report, thresholds.warning))
 
     def _thresholds(self, scores: Tensor, target: Tensor, shares: Tensor | None, number: int) -> Thresholds:
         if self.at_most is not None and isinstance(self.rule, Marginal):
-            if number < rows_needed(self.coverage):  # sets have as many classes as they may, and not all
+            if number < rows_needed(self.coverage):  # too few rows: each set has at_most classes
                 return Thresholds(scores.new_tensor(math.inf))
         if shares is not None:
             return Marginal().of_votes(scores, shares, number, self.coverage)
@@ -359,22 +361,21 @@ class Conformal(SetPredictor):
         return tuple(filter(None, (about_classes, ties if report.ties and beyond > 0.005 else "")))
 
 
-def _beyond(scores: Tensor) -> Tensor:
-    """Return the score of a class that no set may hold: finite, as infinity is for too few rows."""
+def _worst(scores: Tensor) -> Tensor:
+    """Return the score of a class that no set may hold: finite, since infinity stands for too few rows."""
     return scores.new_tensor(torch.finfo(scores.dtype).max)
 
 
-def _covered(within: Tensor, shares: Tensor | None) -> float:
-    """Return how many rows, or how much of their votes, are within the threshold; without rounding."""
+def _sum_within(within: Tensor, shares: Tensor | None) -> float:
+    """Return the number of rows, or the sum of the shares of votes, within the threshold, exactly."""
     return float(within.sum()) if shares is None else from_units(exact_sum(shares[within]))
 
 
-def _instance(argument: str, given: Any, registry: dict[str, Any], kind: Any) -> Any:
-    """Return the score or rule that is given, or the one of a given name."""
-    if isinstance(given, str):
-        check_choice(argument, given, tuple(registry))
-        return registry[given]()
-    if not isinstance(given, kind):
-        wanted = "ThresholdRule" if kind is ThresholdRule else "ConformityScore"
-        raise ValueError(f"{argument} must be a name or a {wanted}, got {given!r}")
-    return given
+def _instance(argument: str, value: Any, registry: dict[str, Any], kind: Any) -> Any:
+    """Return a score or rule as it is, or make it by its name."""
+    if isinstance(value, str):
+        check_choice(argument, value, tuple(registry))
+        return registry[value]()
+    if not isinstance(value, kind):
+        raise ValueError(f"{argument} must be a name or a {kind.__name__}, got {value!r}")
+    return value

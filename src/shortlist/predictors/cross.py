@@ -49,7 +49,7 @@ class CrossConformal:
         measured = []
         for scores, target in folds:
             rows, classes = predictor._tensors(scores, target)
-            parts = predictor._parts(rows, classes, {})
+            parts = predictor._counted_chunks(rows, classes, {})
             measured.append([predictor.measure(*part)["scores"] for part, _ in parts])
         self._sorted = [torch.cat(parts).sort().values if parts else torch.empty(0) for parts in measured]
 

@@ -2,9 +2,9 @@
 
 Of rows with very many classes only the largest probabilities are kept. Where a predictor compares each
 probability with one threshold, they are enough as long as what was dropped is below it. Whether it was is
-known in the end; if not, the error says how many have to be kept.
+known after the calibration; if not, the error says how many have to be kept.
 
-A predictor that can do with them says how by its method ``kept_rule``, next to the rule for all scores.
+A predictor that needs no other probabilities has a method ``kept_rule``, beside the rule for all scores.
 """
 
 import math
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NotKeptError(ValueError):
-    """Raised where the kept probabilities are too few to give the answer; the message says how many do."""
+    """Raised if too few probabilities are kept; the message says how many are enough."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,12 @@ class KeptRule:
     """How the sets of a predictor follow from kept rows, and how these calibrate it.
 
     Args:
-        takes: Function of probabilities and their ranks, from 1 on, that tells which are in; if one is, all
-            larger ones of its row are.
-        enough: Function that tells, given the number of classes, a number of probabilities that is enough for
-            every set.
-        measure: Function that returns what the predictor's accumulator adds of calibration rows.
-        is_exact: Function that tells, after the calibration, whether it is that of all probabilities, where
-            no dropped one is above a number.
+        takes: Function of probabilities and their ranks, from 1 on, that returns which are in the set. If a
+            probability is in, all larger ones of its row are in.
+        enough: Function from the number of classes to a number of probabilities that is enough for every set.
+        measure: Function from kept rows to what the predictor's accumulator adds.
+        is_exact: Function from the largest dropped probability to whether a calibration with all
+            probabilities would have given the same result.
     """
 
     takes: Callable[[Tensor, Tensor], Tensor]
@@ -79,24 +78,24 @@ class KeptRule:
         """
         m = rows.probabilities.shape[1]
         sets = self.takes(rows.probabilities, torch.arange(1, m + 1)).expand(rows.probabilities.shape)
-        all_of_it = rows.all_kept or self.enough(rows.num_classes) <= m
-        return sets, torch.ones(len(sets), dtype=torch.bool) if all_of_it else ~sets[:, -1]
+        whole = rows.all_kept or self.enough(rows.num_classes) <= m
+        return sets, torch.ones(len(sets), dtype=torch.bool) if whole else ~sets[:, -1]
 
     def hits(self, rows: KeptRows, rank: Tensor) -> Tensor:
-        """Return whether the set of each row holds its true class, of the given rank; it need not be kept."""
+        """Return whether the set of each row holds its true class, by its rank, kept or not."""
         return self.takes(rows.true_probability, rank)
 
 
 def enough_above(lowest: float, num_classes: int) -> int:
-    """Return one more than the number of probabilities of a row that can reach a number > 0."""
+    """Return 1 + the number of probabilities of one row that can reach ``lowest``, a number > 0."""
     return num_classes if lowest <= 1 / num_classes else min(num_classes, math.floor(1 / lowest) + 1)
 
 
 def kept_rule(predictor: "SetPredictor") -> KeptRule:
     """Return how the sets of a predictor follow from the largest probabilities.
 
-    So it is with ``TopK``, ``AverageK``, and ``Conformal`` with the score LAC and one threshold for all
-    classes; without priors, since with them a small probability may count much.
+    ``TopK``, ``AverageK``, and ``Conformal`` with the score LAC and one threshold for all classes have such a
+    rule. With priors they have none, since a small probability may count much.
 
     Raises:
         NotKeptError: If the predictor needs the scores of all classes.
@@ -126,7 +125,7 @@ class KeptCalibration:
 
     @torch.no_grad()
     def update(self, rows: KeptRows) -> None:
-        """Add rows; those without a true class count where none is needed."""
+        """Add rows. A rule that needs the true class leaves out rows without it."""
         if self._rule is None:
             return
         self._rows.add(self._rule.measure(rows))
@@ -149,7 +148,7 @@ class KeptCalibration:
             raise NotKeptError(
                 f"{type(self.predictor).__name__} with {self.predictor.shown_options()} cannot be calibrated "
                 f"from {self._kept} values of each row, since others may be above its threshold: score with "
-                f"--keep {rule.enough(self._classes)}"  # with the dropped ones, fewer are enough
+                f"--keep {rule.enough(self._classes)}"  # an upper bound
             )
 
         return self.predictor.finish_with(self._rows, self._classes, check)

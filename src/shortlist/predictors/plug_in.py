@@ -106,7 +106,7 @@ class AverageError(SetPredictor):
         """Return an accumulator of the largest probabilities; of all where their number is known."""
         return LargestValues(self._needed if max_rows is None else _all, self._finished)
 
-    def guesses(self, scores: Tensor, target: Tensor | None) -> list[Accumulator[Finished]]:
+    def quick_accumulators(self, scores: Tensor, target: Tensor | None) -> list[Accumulator[Finished]]:
         """Return an accumulator of values near the threshold, which some rows tell, and one of large ones."""
         window = find_window(scores, target, self.values, self.coverage) if scores.numel() >= MANY else None
         if window is None:

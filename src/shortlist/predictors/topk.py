@@ -20,14 +20,14 @@ class TopK(UncalibratedPredictor):
     r"""A predictor of the k classes with the largest scores; needs no calibration.
 
     Of all rules with sets of exactly k classes it has the smallest error, if the probabilities are right.
-    With ``priors`` the k largest :math:`p_j / \pi_j^\tau` are taken instead: for ``tau=1`` the smallest
-    *macro* error, where each class counts the same; ``tau=0`` is the plain rule.
+    With ``priors`` the k largest :math:`p_j / \pi_j^\tau` are taken instead. ``tau=1`` gives the smallest
+    *macro* error, in which each class counts the same; ``tau=0`` is the plain rule.
 
     Args:
         k: Size of each set, 1 <= k <= c.
         priors: Class frequencies (c,) of the training data, each > 0.
-        scores_priors: The priors (c,) that the scores contain, if these are not ``priors``: uniform for a
-            logit-adjusted loss, for example. The scores are converted before the rule is applied.
+        scores_priors: The priors (c,) that the scores contain, if they differ from ``priors``, such as
+            uniform priors for a logit-adjusted loss. The scores are converted before the rule is applied.
         tau: Exponent of the priors; 1 for macro coverage, 0 for none.
         activation: How scores become probabilities, which matters only with priors: ``"softmax"``,
             ``"sigmoid"``, or ``"none"`` if they are probabilities already.
@@ -57,7 +57,7 @@ class TopK(UncalibratedPredictor):
 
     @property
     def promise(self) -> Promise:
-        """Nothing about the true class; the size of every set, which is left out where sizes differ."""
+        """No promise about the true class; the size of every set."""
         return Promise("nothing", size=self.k, place=self.place_name, classes=self.place_classes)
 
     def kept_rule(self) -> KeptRule | None:
@@ -71,8 +71,7 @@ class TopK(UncalibratedPredictor):
         scores = self.checked(scores)
         check_k(self.k, scores.shape[1], up_to=True)
         if self.weights is None or self.activation == "softmax":
-            # only the order counts, and probabilities have the same one, but would underflow; a rule on
-            # probabilities themselves sets adds_probabilities, too, so that values that are none are refused
+            # only the order of classes counts: scores have the order of probabilities, and do not underflow
             ranked, log_weights = promote(scores), None if self.weights is None else self.weights.log()
             changes = [change for change in (log_weights, self.shift) if change is not None]
             ranked = ranked + sum(changes).to(ranked.dtype) if changes else ranked  # type: ignore[union-attr]
