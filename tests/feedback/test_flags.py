@@ -134,3 +134,52 @@ def test_nobody_takes_back_consent_of_somebody_else(location):
         store.add(said("do_not_know", "bob", "a", withdraws=True))
         store.add(said("do_not_know", "ann", "b", withdraws=True))
         assert copies_in(location) == {SHAS[0]}
+
+
+def observed(location, person: str, seed: int, **more) -> bytes:
+    """One observation of a photo, with a valid label by four others; returns the photo."""
+    photo = png(seed, (9, 9))
+    with FeedbackStore(location) as store:
+        item = observation_id(store.secret, person, f"{seed}")
+        about = {"author": f"Author {person}", "license": "CC BY 4.0"}
+        values = {"images": (hashlib.sha256(photo).hexdigest(),), "observation": item, "label": "oak"}
+        own = Event("confirm", f"own {next(counter)}", person=person, consent=True, about=about, **values)
+        store.add(own, [photo])
+        for voter in "abcd":
+            store.add(Event("confirm", f"{voter} {next(counter)}", person=voter, **values))
+    return photo
+
+
+def grown(location, tmp_path, number: int) -> bytes:
+    """Export the votes, and let the data grow by them; returns all bytes of the new data."""
+    files = {"--votes": tmp_path / "votes.csv", "--images": tmp_path / "photos.csv"}
+    output_of("feedback", "export", location, "--out", files["--votes"], "--images", files["--images"])
+    more = [] if hasattr(location, "parts") else ["--store", location]
+    words = [word for pair in files.items() for word in pair]
+    old, new = tmp_path / f"data-{number}", tmp_path / f"data-{number + 1}"
+    output_of("data", "grow", old, new, *words, "--held-out", "0", *more)
+    return everything_in(new)
+
+
+@pytest.mark.slow
+def test_who_was_deleted_and_who_took_consent_back_are_in_no_later_build(location, tmp_path):
+    for label in ("ash", "oak"):
+        for seed in range(10):
+            file = tmp_path / "photos" / label / f"{seed}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(png(1000 + seed + 100 * (label == "oak"), (9, 9)))
+    output_of("data", "build", tmp_path / "photos", tmp_path / "data-1", "--split", "hash", "--apply")
+    photos = {person: observed(location, person, seed) for seed, person in enumerate(("ann", "bob", "cem"))}
+    first = grown(location, tmp_path, 1)
+    assert all(photo in first and f"Author {person}".encode() in first for person, photo in photos.items())
+    with FeedbackStore(location) as store:
+        store.erase_person("ann")
+        images = (hashlib.sha256(photos["bob"]).hexdigest(),)
+        item = observation_id(store.secret, "bob", "1")
+        store.add(Event("do_not_know", "no", person="bob", images=images, observation=item, withdraws=True))
+    for number in (2, 3):
+        later = grown(location, tmp_path, number)
+        for person, photo in photos.items():
+            is_there = person == "cem"
+            assert (photo in later) is is_there and (f"Author {person}".encode() in later) is is_there
+            assert (hashlib.sha256(photo).hexdigest().encode() in later) is is_there

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from shortlist.checklist import Checklist
@@ -34,7 +35,8 @@ def server(tmp_path):
     (tmp_path / "names.csv").write_text(f"id,name,author\n1,{NEW},Mill.\n2,Tilia platyphyllos,Scop.\n")
     names = Checklist.read(tmp_path / "names.csv")
     options = {"organs": ("leaf", "flower", "<b>"), "names": names, "feedback": tmp_path / "feedback"}
-    service = Service(tree_model(), index=Index(), kind="a tree", **options)
+    about = {"name": "trees", "quality": {"keep_good": 0.99, "sharpness": 20.0, "side": 40.0}}
+    service = Service(tree_model(about=about), index=Index(), kind="a tree", **options)
     with running(make_app(service)) as address:
         yield address, tmp_path / "feedback"
 
@@ -285,7 +287,9 @@ def test_hostile_names_are_text(profile, server):
     """Names that strangers chose, of people, photos and classes, run nothing on the page of others."""
     address, _ = server
     id = observe_over_http(address, 20, author=f'"><script>alert(2)</script>{HOSTILE}', organs=["<b>"])
-    vote = {"verb": "new_name", "name": f"'\"{HOSTILE}\u202e", "person": HOSTILE}
+    vote = {"verb": "new_name", "name": f"'\"{HOSTILE}", "person": HOSTILE}
+    hidden = vote | {"name": f"{vote['name']}\u202e"}
+    assert httpx.post(f"{address}/v1/observations/{id}/votes", json=hidden).status_code == 422
     done = httpx.post(f"{address}/v1/observations/{id}/votes", json=vote)
     assert done.status_code == 201, done.text
     bob = profile("/review")
@@ -350,3 +354,31 @@ def test_a_review_is_in_the_language_of_the_browser(profile, server, language):
     bob.get_by_text("Thank you. Your answer is kept.").wait_for()
     assert bob.locator("h1").inner_text() == "Review photos of others"
     assert "1 person" in bob.locator("#votes").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (390, "light"),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(390, "dark", marks=pytest.mark.slow),
+        pytest.param(1280, "light", marks=pytest.mark.slow),
+    ],
+)
+def test_a_flagged_photo_is_said_to_wait(profile, server, width, scheme):
+    """On the page of who sent it, before and after the answer, and on the page of who reviews it."""
+    words = "Marked as: blurred, small. It counts after other people have looked at it."
+    ann = profile(width=width, scheme=scheme)
+    upload(ann, encoded(Image.new("L", (300, 30), 90)))
+    ann.get_by_text(words).wait_for()
+    look(ann, "flagged")
+    ann.locator("#consent-yes").check()
+    ann.get_by_role("button", name="Let others name it").click()
+    ann.get_by_text("Thank you. Others can name it now.").wait_for()
+    bob = profile("/review", width=width, scheme=scheme)
+    review(bob)
+    assert words in bob.locator("#known").inner_text()
+    look(bob, "flagged_review")
+    assert violations(bob) == []
+    (event,) = read_events(server[1])
+    assert event.flags == ("blurred", "small")
