@@ -341,7 +341,7 @@ IMAGE = hashlib.sha256(PHOTO).hexdigest()
 def contents_of(folder: Path) -> list:
     with FeedbackStore(folder) as store:  # which finishes what was begun
         kept = store.copy_of(IMAGE) is not None
-        return [[one.content() for one in store.events()], kept]
+        return [[(one.consent, one.content()) for one in store.events()], kept]
 
 
 def check_changes_of_a_store(
@@ -382,6 +382,11 @@ def test_feedback_with_a_copy(tmp_path):
 
 def test_feedback_deletion(tmp_path):
     check_changes_of_a_store(tmp_path, lambda store: store.erase_image(IMAGE), 2, given=True)
+
+
+def test_feedback_that_takes_consent_back(tmp_path):
+    said = Event("do_not_know", "r2", person="p1", images=(IMAGE,), withdraws=True)
+    check_changes_of_a_store(tmp_path, lambda store: store.add(said), 2, given=True)
 
 
 def test_a_new_store_of_feedback(tmp_path):
