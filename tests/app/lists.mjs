@@ -4,6 +4,7 @@ import { pathToFileURL } from "node:url";
 
 const [engine, folder] = process.argv.slice(2);
 const load = (name) => import(pathToFileURL(`${engine}/${name}`).href);
+const { nextPhoto } = await load("next_photo.js");
 const { Lists } = await load("lists.js");
 const { modelOf, placeOf, placeOfClasses } = await load("reading.js");
 const { Sentences } = await load("sentences.js");
@@ -12,7 +13,11 @@ const [description, asked, words] = [read("lists.json"), read("asked.json"), rea
 const bytes = description.rows && readFileSync(`${folder}/${description.rows.file}`);
 const model = modelOf(description, bytes && bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength));
 const lists = new Lists(model);
-const answers = asked.map(({ choice, place, classes, scores, sets, limit, language }) => {
+const answers = asked.map(({ choice, place, classes, scores, sets, limit, language, pair, organ }) => {
+  if (pair) {
+    const photo = nextPhoto(model.rows, pair, organ), names = pair.map((index) => description.classes.names[index]);
+    return photo && { ...photo, words: new Sentences(words[language], language).nextPhoto(photo, ...names) };
+  }
   const wanted = { ...choice };
   if (place) wanted.place = placeOf(place, model.numClasses);
   if (classes) wanted.place = placeOfClasses(classes, model.numClasses);

@@ -17,6 +17,7 @@ from shortlist.serve.app import make_app
 from shortlist.serve.service import Service
 from tests.app.sites import Quiet, made_site, runtime_or_skip, served
 from tests.serve.parts import TREES, photographed_model, png, tree_model
+from tests.serve.test_next_photo import told_apart_by_flowers
 
 pytestmark = pytest.mark.slow
 HOSTILE = (
@@ -192,6 +193,14 @@ def running(model, store, origin):
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", store
     server.should_exit = True
     thread.join(30)
+
+
+def test_the_photo_to_take_next_is_advised(browser, runtime, tmp_path):
+    site = made_site(tmp_path, told_apart_by_flowers(), runtime)
+    with served(site) as address, opened(browser, address) as page:
+        upload(page, png(1))
+        page.locator("#kind-exactly").check()
+        page.get_by_text("A photo of the flower would help to tell").wait_for()
 
 
 def test_answers_are_saved_as_a_file_that_a_store_takes(browser, site, tmp_path):

@@ -18,11 +18,19 @@ from torch import nn
 
 from shortlist import ClassTable, Model
 from shortlist._row_facts import RowFacts
-from shortlist.model import Choice, export_lists
+from shortlist.model import Choice, NextPhotos, export_lists
 from shortlist.place import Place
 from shortlist.predictors import CalibrationRows
 from shortlist.scores import PriorRecord, ScoreMap
-from shortlist.sentences import LANGUAGES, promise_words, scope_words, speaking, strings, why_not
+from shortlist.sentences import (
+    LANGUAGES,
+    next_photo_words,
+    promise_words,
+    scope_words,
+    speaking,
+    strings,
+    why_not,
+)
 from tests.serve.parts import photographed_model
 
 ENGINE = files("shortlist.app").joinpath("engine")
@@ -227,3 +235,47 @@ def test_named_predictors_make_their_own_lists_or_those_of_their_rows(tmp_path):
         same_promise(promise, answer["promise"], "en")
         for made, listed, margins in zip(lists, answer["lists"], answer["margins"], strict=True):
             same_list(made, listed, margins)
+
+
+@pytest.mark.parametrize("max_bytes", [WHOLE, 9_000])
+def test_the_photo_to_take_next_is_that_of_python(tmp_path, max_bytes):
+    """Leaves say little, flowers much, bark something; half of the objects have two photos."""
+    random_numbers, organs = torch.Generator().manual_seed(8), ("leaf", "flower", "bark")
+    classes, rows = 6, 900
+    target = torch.randint(classes, (rows,), generator=random_numbers)
+    shown = torch.randint(len(organs), (rows,), generator=random_numbers)
+    noise = torch.tensor([3.0, 0.6, 1.8])[shown, None] * torch.randn(rows, classes, generator=random_numbers)
+    facts = {
+        "observation": [f"{i // 2}-{target[i]}" if i % 3 else "" for i in range(rows)],
+        "organ": [organs[number] for number in shown],
+    }
+    priors = PriorRecord.balanced(classes)
+    kept = CalibrationRows.of_rows(
+        2.5 * torch.eye(classes)[target] + noise,
+        target,
+        priors=priors.priors,
+        frequencies=priors.priors,
+        facts=RowFacts.of_columns(facts),
+        max_bytes=max_bytes,
+    )
+    table = ClassTable(names=[f"Kind {number}" for number in range(classes)], counts=(9,) * classes)
+    model = Model.from_parts(
+        nn.Identity(), table, score_map=ScoreMap(classes, contains=priors), calibration_rows=kept
+    )
+    pairs = [(i, j, organ) for j in range(classes) for i in range(j) for organ in (*organs, None, "root")]
+    asked = [
+        {"pair": [i, j], "organ": organ, "language": LANGUAGES[number % len(LANGUAGES)]}
+        for number, (i, j, organ) in enumerate(pairs)
+    ]
+    answers, advised = of_engine(tmp_path, asked, description_of(model, tmp_path)), 0
+    for (i, j, organ), question, answer in zip(pairs, asked, answers, strict=True):
+        photo = NextPhotos(kept).find(i, j, organ)
+        assert (photo is None) == (answer is None), question
+        if photo is not None:
+            advised += 1
+            with speaking(question["language"]):
+                assert answer["words"] == next_photo_words(photo, table.names[i], table.names[j])
+            assert (answer["organ"], answer["objects"]) == (photo.organ, photo.objects)
+            assert answer["told_apart"] == pytest.approx(photo.told_apart, abs=1e-12)
+            assert answer["told_apart_now"] == pytest.approx(photo.told_apart_now, abs=1e-12)
+    assert len(pairs) / 5 < advised < len(pairs)

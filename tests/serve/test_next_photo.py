@@ -8,7 +8,7 @@ from shortlist.model import Model, keep_rows
 from tests.serve.parts import PREPARE, TREES, Gray, files, png, tree_model
 
 
-def _told_apart_by_flowers() -> Model:
+def told_apart_by_flowers() -> Model:
     """Leaves of all classes say nothing, flowers say all: 50 rows of each of 6 classes and both organs."""
     plain = tree_model(TREES)
     target = (torch.arange(600) % 6).long()
@@ -25,7 +25,7 @@ def _told_apart_by_flowers() -> Model:
 
 @pytest.fixture
 def client(start):
-    return start(made=_told_apart_by_flowers())
+    return start(made=told_apart_by_flowers())
 
 
 def test_the_flower_is_advised_for_leaves_and_not_for_flowers(client):

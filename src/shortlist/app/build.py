@@ -28,7 +28,7 @@ FORMAT = "shortlist lists 1"
 _ADDRESS = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?(/[\w.~/-]*)?")
 _ANY_SERVER = "https: http://localhost:* http://127.0.0.1:*"  # where a person may have a server
 _OF_SERVERS = {"review.js"}  # what the page of an app never loads
-_SAID = ("promise", "number")  # sentences that the engine says
+_SAID = ("promise", "number", "next_photo")  # sentences that the engine says
 
 
 def write_app(

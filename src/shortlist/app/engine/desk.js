@@ -1,6 +1,7 @@
 // Answers in the forms of /v1, as a server gives them: requests come in as addresses, plain values go out.
 
 import { Lists, LONG } from "./lists.js";
+import { nextPhoto } from "./next_photo.js";
 import { modelOf, placeOf, placeOfClasses } from "./reading.js";
 import { Sentences, shareRange, spreadOf } from "./sentences.js";
 
@@ -20,6 +21,7 @@ export class Refusal extends Error {
 
 const bad = (message) => new Refusal(422, "bad_parameter", message.endsWith(".") ? message : `${message}.`);
 const rounded = (value) => Math.round(value * 1e6) / 1e6;
+const fourDigits = (value) => Math.round(value * 1e4) / 1e4;
 
 /** Text as it is searched for: small letters without accents, one blank between words. */
 export function folded(text) {
@@ -143,7 +145,8 @@ export class Desk {
         related_images: this.known && related ? this.known.similar(outputs, index, related) : [],
       })),
       set_size: members.length, set_probability: rounded(Math.min(mass, 1)), choice: choiceForm(choice),
-      promise: promiseForm(this.promiseAt(promise, choice.place, language), said), common_ancestor: this.ancestor(members), next_photo: null,
+      promise: promiseForm(this.promiseAt(promise, choice.place, language), said), common_ancestor: this.ancestor(members),
+      next_photo: novelty?.novel ? null : this.nextPhoto(listed, said),
       renormalized: Boolean(choice.place), nodes: null,
       novelty: novelty && { ...novelty, p_value: null, ...(this.app.novelty ? { level: this.app.novelty.level } : {}) },
       images: outputs.length, model: this.named,
@@ -160,6 +163,17 @@ export class Desk {
       images: outputs.map(({ sha256 }) => sha256), choice, model: this.app.version, status: content.status,
       shown: content.candidates.map(({ id, probability, in_set }) => [id, rounded(probability), in_set]),
     });
+  }
+
+  /** The photo that would tell the two best candidates of the set apart, if any. */
+  nextPhoto({ candidates, choice }, said) {
+    const pair = candidates.filter((candidate) => candidate.in_set).slice(0, 2).map(({ index }) => index).sort((a, b) => a - b);
+    const [column, organ] = choice.group || ["", ""];
+    const photo = pair.length < 2 ? null : nextPhoto(this.model.rows, pair, column === "organ" ? organ : null);
+    if (!photo) return null;
+    const shares = { told_apart: fourDigits(photo.told_apart), told_apart_now: fourDigits(photo.told_apart_now) };
+    const words = said.nextPhoto(photo, ...pair.map((index) => this.classes.names[index]));
+    return { ...photo, ...shares, classes: pair.map((index) => this.classes.ids[index]), words };
   }
 
   ancestor(members) {

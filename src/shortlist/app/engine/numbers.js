@@ -107,7 +107,7 @@ export const sumOf = (values) => values.reduce((sum, value) => sum + value, 0);
 const STIRLING = [1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360];
 
 /** The logarithm of the gamma function of a number > 0. */
-function logGamma(x) {
+export function logGamma(x) {
   let shift = 0;
   for (; x < 15; x += 1) shift += Math.log(x);
   const square = 1 / (x * x);

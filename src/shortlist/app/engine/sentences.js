@@ -67,6 +67,12 @@ export class Sentences {
     return [...said, ...this.calibration(promise), ...this.measured(promise)].join(" ");
   }
 
+  /** Which photo would tell two candidates apart, and how often it did. */
+  nextPhoto(photo, first, second) {
+    const then = decimals(100 * photo.told_apart, 0), now = decimals(100 * photo.told_apart_now, 0);
+    return this.say(this.all.next_photo, { organ: this.fact(photo.organ), first, second, then, now });
+  }
+
   /** Why a promise is not about a list; null if it is, or if nothing is promised. */
   whyNot = (promise) => (promise.void === null || promise.level === null ? null : this.words.void[promise.void]);
 
