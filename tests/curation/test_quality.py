@@ -1,9 +1,12 @@
 """Blurred and small photos are flagged, and the promised share of good ones is kept."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
+from shortlist.curation import plan_benchmark
 from shortlist.curation.quality import Quality, QualityBounds, quality_of
 
 
@@ -52,3 +55,17 @@ def test_the_promised_share_of_good_photos_is_kept(number):
     error = np.std(flagged) / np.sqrt(len(flagged))
     assert np.mean(flagged) <= 1 - keep + 3 * error
     assert np.mean(flagged) > 0.5 * (1 - keep)  # and the bounds are no empty ones
+
+
+def test_an_observation_with_a_photo_of_another_one_waits(tmp_path):
+    """The first one stays, unless they say different things of it."""
+    names = {"oak/a": 1, "oak/b": 2, "oak/c": 1, "oak/d": 3, "ash/e": 3, "ash/f": 4, "ash/g": 5, "oak/h": 6}
+    for name, seed in names.items():
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        photo(tmp_path / "photos" / f"{name}.png", seed, side=40)
+    options = {"split": "hash", "min_images": 3, "held_out": 0.01}
+    plan = plan_benchmark(tmp_path / "photos", keep_good=0.99, **options)
+    kept = {"/".join(Path(path).with_suffix("").parts[-2:]) for path, *_ in plan.rows}
+    assert kept == {"oak/a", "oak/b", "oak/h"}  # two photos of an ash are too few
+    assert plan.left_out["observations with a photo of another one, which wait"] == 3
+    assert len(plan_benchmark(tmp_path / "photos", **options).rows) == 8

@@ -55,7 +55,8 @@ KeepGood = Annotated[
     float | None,
     option(
         "Flag blurred and small photos, such that this share of good photos is kept. Good ones are held out "
-        "(val, test), or else all. What is flagged waits, and nothing is deleted.",
+        "(val, test), or else all. What is flagged waits, and nothing is deleted. data build flags photos of "
+        "an earlier observation too.",
         show_default="nothing is flagged",
     ),
 ]

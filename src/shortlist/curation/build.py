@@ -19,7 +19,7 @@ from shortlist.curation._classes import name_classes, take_classes
 from shortlist.curation.deletions import StoreCopies
 from shortlist.curation.labeled import read_labeled
 from shortlist.curation.parts import hash_place, part_by_hash, sha256_of
-from shortlist.curation.quality import bounds_of, flagged_observations
+from shortlist.curation.quality import bounds_of, flagged_observations, repeated_observations
 from shortlist.datasets import proportional_split, share_of
 from shortlist.inputs import BENCHMARK_FORMAT, SPLITS, BenchmarkImage, Row, entry_of, folder_names
 
@@ -103,7 +103,8 @@ def plan_benchmark(
         split: ``"share"`` draws exact shares of each class; ``"hash"`` is for data that grow.
         seed: Seed of the draws.
         keep_good: Promised share of photos that are not flagged as blurred or small, beside the photos of the
-            source as a whole. An observation with a flagged photo waits. Nothing is flagged if left out.
+            source as a whole. An observation with a flagged photo waits, and so does one with a photo of an
+            earlier observation. Nothing is flagged if left out.
 
     Returns:
         The plan, for :func:`apply_plan`.
@@ -115,7 +116,7 @@ def plan_benchmark(
     number_of_rows = len(rows)
     if keep_good is not None:
         bounds = bounds_of([row.path for row in rows], keep=keep_good)
-        flagged = flagged_observations(rows, bounds, left_out)
+        flagged = flagged_observations(rows, bounds, left_out) | repeated_observations(rows, left_out)
         rows = [row for row in rows if row.observation not in flagged]
     kept, counts = _choose_classes(source, rows, classes, genus_fraction, min_images, split, seed)
     number = {id: place for place, id in enumerate(classes.ids)}

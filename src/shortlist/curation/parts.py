@@ -118,7 +118,9 @@ class Frozen:
 
 def name_of_photo(path: str) -> str:
     """Return what tells a photo wherever its file is: its SHA-256, by which copies of feedback are named."""
-    return name if _is_sha256(name := os.path.basename(path)) else sha256_of(path)
+    if _is_sha256(name := os.path.basename(path)) or not os.path.isfile(path):
+        return name if _is_sha256(name) else path
+    return sha256_of(path)
 
 
 def _keys(path: str) -> list[str]:

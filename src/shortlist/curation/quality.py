@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shortlist._checks import check_number
-from shortlist.curation.parts import hash_place
+from shortlist.curation.parts import hash_place, name_of_photo
 from shortlist.inputs import Row
 from shortlist.preprocessing import decoded, refuse_special_files
 
@@ -109,3 +109,20 @@ def flagged_observations(rows: Iterable[Row], bounds: QualityBounds, left_out: C
     flagged = {row.observation for row in rows if bounds.flags(quality_of(row.path))}
     left_out["observations with a blurred or small photo, which wait"] += len(flagged)
     return flagged
+
+
+def repeated_observations(rows: Iterable[Row], left_out: Counter[str]) -> set[str]:
+    """Return the observations with the photo of an earlier one, to the byte, and count them.
+
+    If they say different things of the photo, the earlier one is among them: nobody knows which is right.
+    """
+    by_photo: dict[str, list[Row]] = {}
+    for row in rows:
+        by_photo.setdefault(name_of_photo(row.path), []).append(row)
+    repeated: set[str] = set()
+    for same in by_photo.values():
+        kept = {same[0].observation} if len({row.class_label for row in same}) == 1 else set()
+        several = {row.observation for row in same}
+        repeated |= several - kept if len(several) > 1 else set()
+    left_out["observations with a photo of another one, which wait"] += len(repeated)
+    return repeated
