@@ -20,8 +20,8 @@ from torch import nn
 from shortlist.passes.blocks import IMAGES, padded, read_blocks
 from shortlist.passes.embed import embed_images
 from shortlist.passes.embedder import EmbedderSource
-from shortlist.passes.inputs import shards_to_embed
 from shortlist.passes.local import keep_memory
+from shortlist.passes.planning import shards_to_embed
 from shortlist.preprocessing import Preprocessing
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -104,9 +104,9 @@ def _processor() -> float:
 
 def run(rows: int, classes: int, workers: int, on_ray: Callable[[float], bool]) -> Times:
     """Measure each step; Ray too, if it is wanted where the local score takes so many seconds."""
-    from shortlist.passes.inputs import find_shards
     from shortlist.passes.local import run_local
     from shortlist.passes.on_ray import run_on_ray
+    from shortlist.passes.planning import find_shards
     from shortlist.passes.reading import calibrate_from_scores, evaluate_scores
     from shortlist.passes.score import ModelSource, score_shards
     from shortlist.predictors import AverageK, Conformal

@@ -50,8 +50,8 @@ def _numbers(step: Step, before: tuple[Step, ...], rows: int, classes: int) -> N
 
 def score_here(folder: Path) -> dict[str, float]:
     """Score as a worker does; the seconds of the processor, and the peak of memory."""
-    from shortlist.passes.inputs import find_shards
     from shortlist.passes.local import keep_memory
+    from shortlist.passes.planning import find_shards
     from shortlist.passes.score import ModelSource, score_shards
 
     keep_memory()

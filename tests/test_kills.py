@@ -25,7 +25,7 @@ from shortlist.index.doctor import examine_index
 from shortlist.model.doctor import examine_model
 from shortlist.passes.embed import embed_images
 from shortlist.passes.embedder import EmbedderSource
-from shortlist.passes.inputs import find_shards
+from shortlist.passes.planning import find_shards
 from shortlist.passes.score import ModelSource, score_shards
 from shortlist.recipes.recipe import make_recipe
 from shortlist.releases import Releases

@@ -216,7 +216,7 @@ def test_lists_in_other_encodings(tmp_path):
         assert image_list(tmp_path / "list.txt").class_table.names == ("é",)
     (tmp_path / "list.txt").write_bytes(rows.encode("latin-1"))
     for read in (image_list, check_images):
-        with pytest.raises(ValueError, match=r"list.txt is no list: it is no text in UTF-8"):
+        with pytest.raises(ValueError, match=r"list.txt .* UTF-8"):
             read(tmp_path / "list.txt")
     (tmp_path / "list.csv").write_bytes("path,label\n0.png,é\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"list.csv cannot be read as .csv: .*UTF8"):

@@ -17,7 +17,7 @@ from shortlist.curation.grow import plan_growth
 from shortlist.datasets import image_folder, image_list
 from shortlist.index.sources import source_of_images
 from shortlist.inputs.labels import class_indices, classes_of_labels
-from shortlist.passes.inputs import find_shards, shards_to_embed
+from shortlist.passes.planning import find_shards, shards_to_embed
 from tests.datasets.trees import image
 from tests.index.small import SMALL
 from tests.passes.test_inputs import write_tar

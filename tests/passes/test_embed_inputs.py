@@ -15,7 +15,7 @@ from shortlist.datasets import embeddings
 from shortlist.datasets.embeddings import embedding_files, read_manifest
 from shortlist.passes.embed import embed_images
 from shortlist.passes.embedder import EmbedderSource
-from shortlist.passes.inputs import find_shards
+from shortlist.passes.planning import find_shards
 from tests.commands import run
 from tests.datasets.trees import class_folders, image, truncate
 from tests.index.small import SMALL
@@ -244,7 +244,7 @@ def test_what_cannot_be_embedded_is_said(tmp_path):
             "nothing",
             r"a list \(.csv or .parquet\) or tar files, got .*nothing, which is none of these",
         ),
-        ("tars", r"tell a split of the data \(train\), that of .*other.tar tells none"),
+        ("tars", r"a split \(train\), .*other.tar"),
         ("blank", r"none of the images could be read, there are none"),
     ]:
         with pytest.raises(ValueError, match=words):

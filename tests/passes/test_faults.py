@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from shortlist import Model
-from shortlist.passes.inputs import find_shards
 from shortlist.passes.local import run_local
 from shortlist.passes.on_ray import run_on_ray
+from shortlist.passes.planning import find_shards
 from shortlist.passes.reading import read_scores
 from shortlist.passes.score import score_shards
 from shortlist.passes.shards import EmbeddingShard, TarShard, hash_of_classes

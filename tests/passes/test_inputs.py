@@ -13,7 +13,7 @@ from shortlist import ClassTable
 from shortlist._tables import write_columns
 from shortlist.index.sources import source_of_images
 from shortlist.inputs.labels import UNKNOWN
-from shortlist.passes.inputs import find_shards
+from shortlist.passes.planning import find_shards
 from tests.datasets.trees import class_folders, image
 from tests.index.small import SMALL
 from tests.passes.scoring import make_embeddings
@@ -142,8 +142,8 @@ def test_odd_rows_of_tar_files_are_kept_with_the_reason(tmp_path):
             archive.addfile(member)
     (shard,) = find_shards(tmp_path / "rows.tar", IDS)
     assert {row[0]: row[1:] for row in rows_of([shard])} == {
-        "two": (UNKNOWN, "it has 2 images (png, jpg): which counts?"),
-        "again": (UNKNOWN, "it has 2 images (png, png): which counts?"),
+        "two": (UNKNOWN, "it has 2 images (png, jpg) and must have one"),
+        "again": (UNKNOWN, "it has 2 images (png, png) and must have one"),
         "a b/\\udce9": (UNKNOWN, photo),
         "dots": (UNKNOWN, "it has no image: after the first dot, the names of its files have 1.png"),
         "blank": (UNKNOWN, photo),

@@ -10,7 +10,7 @@ from shortlist.class_table import ClassTable
 from shortlist.datasets.embeddings import save_embeddings
 from shortlist.passes.embed import embed_images
 from shortlist.passes.embedder import EmbedderSource
-from shortlist.passes.inputs import find_shards
+from shortlist.passes.planning import find_shards
 from shortlist.passes.score import score_shards
 from tests.datasets.trees import class_folders
 from tests.index.small import SMALL

@@ -8,8 +8,8 @@ from shortlist.datasets import embeddings
 from shortlist.index import ImageIndex, build_index, source_of_images
 from shortlist.passes.embed import embed_images
 from shortlist.passes.embedder import EmbedderSource
-from shortlist.passes.inputs import find_shards
 from shortlist.passes.local import run_local
+from shortlist.passes.planning import find_shards
 from shortlist.passes.reading import read_scores
 from shortlist.passes.score import ModelSource, score_shards
 from tests.datasets.trees import class_folders

@@ -7,9 +7,9 @@ import torch
 from shortlist.datasets import embeddings
 from shortlist.passes.embed import embed_images
 from shortlist.passes.embedder import EmbedderSource
-from shortlist.passes.inputs import find_shards
 from shortlist.passes.local import run_local
 from shortlist.passes.on_ray import run_on_ray
+from shortlist.passes.planning import find_shards
 from shortlist.passes.reading import calibrate_from_scores, evaluate_scores, read_scores
 from shortlist.passes.score import score_shards
 from shortlist.predictors import AverageK, Conformal

@@ -11,8 +11,8 @@ import torch
 from shortlist import Model
 from shortlist.datasets.embeddings import save_embeddings
 from shortlist.metrics import evaluate
-from shortlist.passes.inputs import find_shards
 from shortlist.passes.local import run_local
+from shortlist.passes.planning import find_shards
 from shortlist.passes.reading import calibrate_from_scores, evaluate_scores, read_scores
 from shortlist.passes.score import model_key, score_shards
 from shortlist.predictors import AverageK, Conformal, TopK

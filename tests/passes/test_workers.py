@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from shortlist.passes.inputs import find_shards
 from shortlist.passes.local import run_local
 from shortlist.passes.on_ray import run_on_ray
+from shortlist.passes.planning import find_shards
 from shortlist.passes.score import score_shards
 from shortlist.predictors import TopK
 from tests.passes.scoring import density_model, make_embeddings, source_of

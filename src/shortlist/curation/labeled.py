@@ -19,7 +19,7 @@ from shortlist.inputs import (
     about_columns,
     class_folders,
     class_indices,
-    classes_by_folder,
+    ids_by_folder,
     images_below,
 )
 
@@ -98,7 +98,7 @@ def _with_classes(source: Path, rows: list[Row], genera: dict[str, str], left_ou
     if not (path := folder / "class_table.json").is_file():
         labels = sorted(genera)
         return Labeled(rows, ClassTable(labels, parents=_genus_level(map(genera.get, labels))), left_out)
-    table, ids = ClassTable.load(path), classes_by_folder(folder) if source.is_dir() else {}
+    table, ids = ClassTable.load(path), ids_by_folder(folder) if source.is_dir() else {}
     labels = [ids.get(row.class_label, row.class_label) for row in rows]
     numbers = class_indices(labels, table, where=source, rows=[row.path for row in rows])
     labeled = [replace(row, label=table.ids[number]) for row, number in zip(rows, numbers, strict=True)]

@@ -8,7 +8,7 @@ from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import assemble, divide, files_of_classes
 from shortlist.datasets.images import OnError
 from shortlist.datasets.splits import Splits
-from shortlist.inputs import check_splits, classes_of_folders, split_folders
+from shortlist.inputs import check_splits, names_of_class_folders, split_folders
 
 LAYOUT = (
     "Expected one folder of images per class, <root>/<class>/*.jpg, or the same in <root>/train, <root>/val "
@@ -62,7 +62,7 @@ def image_folder(
     if not splits:
         check_splits(root)
     path = root / "class_table.json"
-    table = ClassTable.load(path) if path.is_file() else ClassTable(classes_of_folders(root, splits))
+    table = ClassTable.load(path) if path.is_file() else ClassTable(names_of_class_folders(root, splits))
     return assemble(
         divide(files_of_classes(root, splits, table, LAYOUT), val_fraction=val_fraction, seed=seed),
         table,

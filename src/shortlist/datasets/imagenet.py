@@ -8,7 +8,7 @@ from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import assemble, divide, files_of_classes
 from shortlist.datasets.lists import image_lists
 from shortlist.datasets.splits import Splits
-from shortlist.inputs import classes_of_folders
+from shortlist.inputs import names_of_class_folders
 
 HELP = (
     "Get ILSVRC 2012 from image-net.org (an account is needed) and unpack it, so that there are "
@@ -57,7 +57,7 @@ def imagenet(root: str | Path, *, val_fraction: float = 0.05, seed: int = 0, **i
     for folder in folders.values():
         if not folder.is_dir():
             raise missing(folder, HELP)
-    ids = classes_of_folders(root, folders)
+    ids = names_of_class_folders(root, folders)
     names = _synset_names(root)
     table = ClassTable([names.get(wnid, wnid) for wnid in ids], ids)
     files = files_of_classes(root, folders, table, HELP)

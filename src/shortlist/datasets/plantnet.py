@@ -12,7 +12,7 @@ from shortlist._store.json import read_json
 from shortlist.class_table import ClassTable
 from shortlist.datasets.assembly import assemble, files_of_classes
 from shortlist.datasets.splits import Splits
-from shortlist.inputs import SPLITS, classes_of_folders
+from shortlist.inputs import SPLITS, names_of_class_folders
 
 NAMES_FILE = "plantnet300K_species_id_2_name.json"
 METADATA_FILE = "plantnet300K_metadata.json"
@@ -89,7 +89,7 @@ def plantnet_metadata(root: str | Path) -> dict[str, dict[str, Any]]:
         species = {str(entry["species_id"]) for entry in content.values()}
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} must hold an object with a species_id per image: {error!r}") from error
-    _check_version(path, species, set(classes_of_folders(root, _part_folders(root))))
+    _check_version(path, species, set(names_of_class_folders(root, _part_folders(root))))
     return content
 
 
@@ -132,7 +132,7 @@ def plantnet300k(root: str | Path, *, check_metadata: bool = False, **image_opti
     """
     root = Path(root)
     folders = _part_folders(root)
-    ids = classes_of_folders(root, folders)
+    ids = names_of_class_folders(root, folders)
     names = {str(key): str(name) for key, name in _read_json(root / NAMES_FILE).items()}
     _check_version(root / NAMES_FILE, set(names), set(ids))
     table = ClassTable([names[i] for i in ids], ids, parents={"genus": [genus_of(names[i]) for i in ids]})

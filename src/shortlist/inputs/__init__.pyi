@@ -19,12 +19,12 @@ from .folders import (
     SPLITS as SPLITS,
     check_splits as check_splits,
     class_folders as class_folders,
-    classes_by_folder as classes_by_folder,
-    classes_of_folders as classes_of_folders,
     folder_names as folder_names,
+    ids_by_folder as ids_by_folder,
     images_below as images_below,
+    names_of_class_folders as names_of_class_folders,
     read_folder as read_folder,
-    refuse_beside as refuse_beside,
+    refuse_images_beside as refuse_images_beside,
     split_folders as split_folders,
 )
 from .labels import (

@@ -1,4 +1,4 @@
-"""Files on this machine, or on any file system that Arrow or fsspec know by an address."""
+"""Open files on this machine, or at addresses of any file system that Arrow or fsspec know."""
 
 import os
 import shutil
@@ -19,12 +19,12 @@ def is_address(path: str) -> bool:
 
 
 def absolute(path: str | Path) -> str:
-    """Return a path that means the same in other processes, which may work in another folder."""
+    """Return a path that other processes, which may work in another folder, understand alike."""
     return str(path) if is_address(str(path)) else os.path.abspath(path)
 
 
 def full_path(root: str, file: str) -> str:
-    """Return the path of a file relative to a folder or an address, or its own address."""
+    """Return the path of a file below a folder or an address; an address is returned as it is."""
     return file if is_address(file) else os.path.join(root, file)
 
 
@@ -34,15 +34,15 @@ def folder_of(path: str) -> str:
 
 
 def readable(name: str) -> str:
-    """Return a name as text that can be written: one that is no UTF-8 on the disk cannot."""
+    """Return a name as text that can be written to files: bytes that are not UTF-8 become escapes."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def open_file(path: str) -> Any:
-    """Open a file to be read from any place.
+    """Open a file at a path or an address for reading.
 
     Raises:
-        OSError: If there is none, or the file system is not known.
+        OSError: If there is no such file, or the file system is not known.
     """
     if not is_address(path):
         check_regular(path)
@@ -52,7 +52,7 @@ def open_file(path: str) -> Any:
 
     try:
         system, inside = FileSystem.from_uri(path)
-    except ArrowInvalid:  # none of Arrow's own
+    except ArrowInvalid:  # not a file system of Arrow
         import fsspec
 
         opened: Any = fsspec.open(path, "rb")
@@ -111,10 +111,10 @@ def content_of(address: Address) -> bytes:
 
 @contextmanager
 def local_copy(path: str) -> Iterator[Path]:
-    """Give the path of a file, or of a copy of one at an address; error messages name the address.
+    """Give the path of a file; a file at an address is copied first, and error messages name the address.
 
     Raises:
-        ValueError: If it cannot be read; the message names it.
+        ValueError: If the file cannot be read; the message names it.
     """
     if not is_address(path):
         yield Path(path)
@@ -133,5 +133,5 @@ def local_copy(path: str) -> Iterator[Path]:
 
 
 def reason_of_file(error: Exception) -> str:
-    """Return on one line why a file cannot be read; some file systems give the path alone."""
+    """Return in one line why a file cannot be read; some file systems say only the path of a missing file."""
     return "there is no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())

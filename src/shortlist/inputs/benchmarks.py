@@ -10,7 +10,7 @@ from shortlist.inputs.rows import ABOUT, Row
 
 BENCHMARK_FORMAT = "shortlist benchmark 3"
 """Format of ``metadata.json``."""
-_URL = "url"  # where the image is published; "source" is the file that it was linked from
+_URL = "url"  # entry for ``source`` of a row; the entry "source" is ``original``, the file on this machine
 
 
 class BenchmarkImage(NamedTuple):
@@ -78,14 +78,14 @@ def read_benchmark(path: str | Path) -> Benchmark:
 def about_of_images(
     root: str | Path, names: Sequence[str], about: Collection[str]
 ) -> dict[str, list[str | None]]:
-    """Return columns of what a benchmark says about some of its images, by their names in it."""
+    """Return columns of facts about some images of a benchmark, by their names in it."""
     images = read_benchmark(root).images
     rows = [images[name].row.about if name in images else {} for name in names]
     return {column: [row.get(column) for row in rows] for column in about}
 
 
 def entry_of(image: BenchmarkImage) -> dict[str, Any]:
-    """Return what ``metadata.json`` says about an image."""
+    """Return the entry of an image in ``metadata.json``."""
     row, about = image.row, image.row.about
     url = {_URL: about.pop("source")} if "source" in about else {}
     entry = {"class": row.label, "split": row.split, "source": image.original, "sha256": image.sha256}

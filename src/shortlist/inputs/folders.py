@@ -17,9 +17,9 @@ from shortlist.inputs.rows import Rows
 IMAGE_SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
 """Endings of files that are taken for images."""
 SPLITS = ("train", "val", "test")
-_NO_FOLDER = re.compile(r"[/\\\x00-\x1f\x7f]")  # what the name of a folder cannot or should not have
+_NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f\x7f]")  # characters that folder names cannot or should not have
 _LONGEST_NAME = 200  # bytes of the name of a folder
-# names that the folders of the splits have, in lower or upper case
+# names of the folders of each split, in lower or upper case
 SPLIT_NAMES = {
     "train": ("train", "training"),
     "val": ("val", "valid", "validation", "dev"),
@@ -29,7 +29,7 @@ SPLIT_NAMES = {
 
 def class_folders(root: str | Path) -> list[str]:
     """Return the names of the folders in a folder, sorted as text, without hidden ones."""
-    with os.scandir(root) as entries:  # a link in a circle is no folder, and no error
+    with os.scandir(root) as entries:  # a link to itself is left out, without an error
         names = [entry.name for entry in entries if not entry.is_file(follow_symlinks=False)]
     return sorted(
         name for name in names if not name.startswith(".") and os.path.isdir(os.path.join(root, name))
@@ -61,15 +61,15 @@ def _is_image(name: str) -> bool:
 
 
 def _special_files(folder: str) -> set[str]:
-    """Names of pipes, devices and sockets. A link to nothing is none of these: it is a missing image."""
-    with os.scandir(folder) as entries:  # it knows the kind of most entries without opening them
+    """Return the names of pipes, devices and sockets, without links to nothing: those are missing images."""
+    with os.scandir(folder) as entries:  # knows the kind of most entries without opening them
         others = {entry.name: entry.path for entry in entries if not entry.is_file(follow_symlinks=False)}
     usual = (os.path.isfile, os.path.isdir)
     return {name for name, path in others.items() if os.path.exists(path) and not any(f(path) for f in usual)}
 
 
 def _is_loop(parent: str, name: str) -> bool:
-    """Return whether a folder is a link to one that it is in."""
+    """Return whether a folder is a link to a folder around it."""
     path = os.path.join(parent, name)
     if not os.path.islink(path):
         return False
@@ -77,7 +77,7 @@ def _is_loop(parent: str, name: str) -> bool:
 
 
 def _images_in(folder: str | Path) -> list[str]:
-    """The images in a folder itself, not below it."""
+    """Return the images in a folder itself, not below it."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if _is_image(entry.name) and not entry.is_dir()]
     return [os.path.join(folder, name) for name in sorted(names)]
@@ -91,10 +91,10 @@ def named_splits(root: str | Path) -> dict[str, Path]:
 
 
 def split_folders(root: str | Path, classes: ClassTable | None = None) -> dict[str, Path]:
-    """Return the folders of the splits; none if the folders are class folders.
+    """Return the folders of the splits; an empty dict if all folders are class folders.
 
-    They are class folders if one of the ``classes`` is called "train". They are too if there is no folder for
-    training, and a folder that is no split: then a class is called "test" or "val".
+    They are class folders if one of the ``classes`` is called "train". They also are if there is no folder
+    for training, but a folder whose name is no split: then "test" or "val" is the name of a class.
     """
     splits = named_splits(root)
     if classes is not None and "train" in classes.ids:
@@ -108,8 +108,8 @@ def check_splits(root: str | Path) -> None:
     """Refuse folders that look like splits with unknown names, where class folders are expected.
 
     Raises:
-        ValueError: If there are two to five folders, without images of their own, and more folders than that
-            are in each of them.
+        ValueError: If there are two to five folders without images, and all hold the same folders, which are
+            more than that.
     """
     names = class_folders(root)
     if not 2 <= len(names) <= 5:
@@ -124,50 +124,48 @@ def check_splits(root: str | Path) -> None:
         )
 
 
-def classes_of_folders(root: str | Path, splits: Mapping[str, Path]) -> list[str]:
+def names_of_class_folders(root: str | Path, splits: Mapping[str, Path]) -> list[str]:
     """Return the names of the class folders of all splits, or of a folder without splits, sorted.
 
-    Folders whose names differ only in the way that Unicode writes an accent are of one class.
+    Two names that differ only in how Unicode writes an accent are one name.
     """
     folders = splits.values() or [root]
     return sorted({composed(name) for folder in folders for name in class_folders(folder)})
 
 
 def folder_names(ids: Sequence[str]) -> list[str]:
-    """Return the name of the folder of each class: its id, or a name like it where no folder can have the id.
+    """Return the name of the folder of each class: its id, or a similar name if no folder can have the id.
 
-    Folders cannot have ``/`` in their names, are hidden by a point at the start, and have at most 255 bytes.
-    Some disks do not tell upper from lower case.
+    The name of a folder has no ``/``, does not begin with a dot, which would hide it, and has at most 255
+    bytes. Some disks do not distinguish upper and lower case.
 
     Example:
         >>> folder_names(["1355868", "a/b", ".c", "Oak", "oak"])
         ['1355868', 'a_b', 'c', 'Oak', 'oak-2']
     """
-    plain = [_NO_FOLDER.sub("_", id).lstrip(".") or "class" for id in ids]
+    plain = [_NOT_IN_NAMES.sub("_", id).lstrip(".") or "class" for id in ids]
     plain = [_shortened(name) for name in plain]
     unchanged = {name.casefold() for name, id in zip(plain, ids, strict=True) if name == id}
-    names, taken = dict.fromkeys(range(len(ids)), ""), set()
-    for place in sorted(
-        names, key=lambda place: plain[place] != ids[place]
-    ):  # ids that are names keep theirs
-        name, number = plain[place], 2
-        while name.casefold() in (taken if name == ids[place] else taken | unchanged):
-            name, number = f"{plain[place]}-{number}", number + 1
-        names[place] = name
+    names, taken = [""] * len(ids), set()
+    for index in sorted(range(len(ids)), key=lambda index: plain[index] != ids[index]):  # unchanged ids first
+        name, number = plain[index], 2
+        while name.casefold() in (taken if name == ids[index] else taken | unchanged):
+            name, number = f"{plain[index]}-{number}", number + 1
+        names[index] = name
         taken.add(name.casefold())
-    return list(names.values())
+    return names
 
 
 def _shortened(name: str) -> str:
-    """Cut a name that is too long for a folder, and tell it by its hash."""
+    """Cut a name that is too long for a folder, and end it with its hash."""
     content = name.encode("utf-8", "surrogateescape")
     if len(content) <= _LONGEST_NAME:
         return name
     return content[:_LONGEST_NAME].decode(errors="ignore") + hashlib.sha256(content).hexdigest()[:16]
 
 
-def classes_by_folder(root: str | Path) -> dict[str, str]:
-    """Return the id of each class by the name of its folder, from ``class_table.json``; empty without it."""
+def ids_by_folder(root: str | Path) -> dict[str, str]:
+    """Return the id of each class by the name of its folder, from ``class_table.json`` if it is there."""
     path = Path(root) / "class_table.json"
     if not path.is_file():
         return {}
@@ -180,26 +178,26 @@ def read_folder(
 ) -> Rows:
     """Read the images of class folders, class by class; the label is the name of the folder.
 
-    Where ``class_table.json`` of the root has an id that no folder can have (:func:`folder_names`), the label
-    is this id. An image beside the class folders has no label.
+    If ``class_table.json`` of the root has an id that no folder can have (:func:`folder_names`), this id is
+    the label. An image beside the class folders has no label.
 
     Args:
         root: The folder.
         splits: Folders of the splits; those of :func:`split_folders` if left out, none if empty.
-        about: What else to read, where the folder is a built benchmark: names in ``ABOUT``.
+        about: Facts to read if the folder is a built benchmark: names in ``ABOUT``.
     """
     root = str(Path(root))
     splits = split_folders(root) if splits is None else splits
     files: list[str] = []
     labels: list[str | None] = []
     split_of_rows: list[str] = []
-    ids = classes_by_folder(root)
+    ids = ids_by_folder(root)
     for split, folder in (splits or {"": root}).items():
         start = len(os.path.join(folder, ""))
-        inside = os.path.join(os.path.relpath(folder, root), "").removeprefix("./")
+        prefix = os.path.join(os.path.relpath(folder, root), "").removeprefix("./")
         for name in [*sorted(class_folders(folder), key=lambda name: (composed(name), name)), None]:
             images = _images_in(folder) if name is None else images_below(os.path.join(folder, name))
-            files += [inside + image[start:] for image in images]
+            files += [prefix + image[start:] for image in images]
             label = None if name is None else composed(name)
             labels += [label and ids.get(label, label)] * len(images)
             split_of_rows += [split] * len(images)
@@ -207,16 +205,16 @@ def read_folder(
     return replace(rows, about=about_of_images(root, files, about)) if about and is_benchmark(root) else rows
 
 
-def check_nothing_left_out(root: str | Path, splits: Mapping[str, Path]) -> None:
+def check_all_in_splits(root: str | Path, splits: Mapping[str, Path]) -> None:
     """Refuse images beside the folders of splits, which would be left out."""
     if splits:
         others = set(class_folders(root)) - {folder.name for folder in splits.values()}
         beside = [image for name in sorted(others) for image in images_below(os.path.join(root, name))]
-        refuse_beside(_images_in(root) + beside, root, f"folders {', '.join(splits)}")
+        refuse_images_beside(_images_in(root) + beside, root, f"folders {', '.join(splits)}")
 
 
-def refuse_beside(images: list[str], root: str | Path, what: str) -> None:
-    """Raise a ``ValueError`` if there are images beside what is read: they would be left out."""
+def refuse_images_beside(images: list[str], root: str | Path, what: str) -> None:
+    """Raise a ``ValueError`` if there are images beside those that are read."""
     if images:
         raise ValueError(
             f"{root} holds {len(images)} images beside its {what}, such as {images[0]}, which would be left "

@@ -8,9 +8,8 @@ from shortlist.class_table import ClassTable, class_finder
 
 UNKNOWN = -100
 """Class index of a row whose class is not known."""
-MOST_INDICES = (
-    100_000  # whole numbers above this are ids and no class indices, unless there are as many classes
-)
+MOST_INDICES = 100_000
+"""Whole numbers above this are ids, not class indices, unless there are about as many classes."""
 
 Label = str | int | None
 """A label as it is written in a list, a tar file or the name of a folder; ``None`` if there is none."""
@@ -19,13 +18,13 @@ Label = str | int | None
 def class_indices(
     labels: Iterable[Label], classes: ClassTable, *, where: object, rows: Sequence[object] | None = None
 ) -> list[int]:
-    """Return the class index of each label, as :func:`class_finder` finds it; -100 for ``None``.
+    """Return the class index of each label, by the rule of :func:`class_finder`; -100 for ``None``.
 
     Args:
         labels: The labels.
         classes: The classes.
         where: File or folder of the labels, for messages.
-        rows: What messages call each row; its number, from 1, by default.
+        rows: Names of the rows, for messages; their numbers from 1 by default.
 
     Raises:
         ValueError: If a label stands for no class; the message has the row.
@@ -46,14 +45,17 @@ def class_indices(
 
 
 def classes_of_labels(labels: Iterable[Label], *, where: object) -> ClassTable:
-    """Return the classes that labels name: if all are whole numbers, those up to the highest; else sorted.
+    """Return the classes of labels, sorted. If all labels are whole numbers: 0, 1, ... up to the highest.
 
     Raises:
-        ValueError: If a label is neither text nor a whole number, or whole numbers go far beyond the number
-            of classes, as ids do.
+        ValueError: If a label is neither text nor a whole number, or whole numbers are far above the number
+            of classes, as ids are.
     """
-    distinct = {label for label in labels if label is not None and not _check_kind(label, where)}
-    texts = sorted({composed(str(label)) for label in distinct})
+    labels = [label for label in labels if label is not None]
+    for label in labels:
+        if isinstance(label, bool) or not isinstance(label, str | int):
+            raise ValueError(f"{where}: a class must be text or a whole number, got {label!r}")
+    texts = sorted({composed(str(label)) for label in set(labels)})
     if not texts or not all(text.isdecimal() and str(int(text)) == text for text in texts):
         return ClassTable(texts)
     highest = max(map(int, texts))
@@ -63,8 +65,3 @@ def classes_of_labels(labels: Iterable[Label], *, where: object) -> ClassTable:
             f"{highest}. If they are ids, give a class_table with these ids or write them with a letter"
         )
     return ClassTable([str(number) for number in range(highest + 1)])
-
-
-def _check_kind(label: object, where: object) -> None:
-    if isinstance(label, bool) or not isinstance(label, str | int):
-        raise ValueError(f"{where}: a class must be text or a whole number, got {label!r}")

@@ -41,11 +41,11 @@ def read_list(
         label_column: Name of the column of labels.
         split_column: Name of the column of splits, which may be missing.
         need_labels: Whether each row must have a label; without it, the column may be missing too.
-        about: What else to read: names in :data:`~shortlist.inputs.rows.ABOUT`, or of other columns.
+        about: Facts to read: names in :data:`~shortlist.inputs.rows.ABOUT`, or of other columns.
 
     Raises:
-        FileNotFoundError: There is no such list.
-        ValueError: It cannot be read, or lacks a path or a label; the message names it.
+        FileNotFoundError: If there is no such list.
+        ValueError: If it cannot be read, or lacks a path or a label; the message names the row.
     """
     root = folder_of(str(path)) if root is None else str(root)
     if not is_address(str(path)) and not os.path.isfile(path):
@@ -64,7 +64,7 @@ def read_list(
 
 
 def about_columns(table: dict[str, Any], about: Collection[str] = ABOUT) -> dict[str, Any]:
-    """Return the columns of a table that say something about images, by their names in ``ABOUT``."""
+    """Return the columns of a table that have facts about images, by the names of the facts."""
     columns = {name: first_of(table, name) for name in about}
     return {name: column for name, column in columns.items() if column is not None}
 
@@ -79,13 +79,13 @@ def check_split_names(splits: Sequence[str], where: object, column: str = "split
 
 
 def _read_text(path: str | Path) -> tuple[list[str], list[str]]:
-    """Read paths and labels of a text file with ``path class`` on each line; only a path may have spaces."""
+    """Read paths and labels of a text file with ``path class`` on each line. A class has no spaces."""
     files, labels = [], []
     with local_copy(str(path)) as copy:
         try:
             lines = copy.read_text(encoding="utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is no list: it is no text in UTF-8 ({error})") from error
+            raise ValueError(f"{path} must be a text file in UTF-8 ({error})") from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

@@ -9,10 +9,10 @@ from typing import Any
 from shortlist.class_table import ClassTable
 from shortlist.inputs.addresses import absolute, is_address
 from shortlist.inputs.folders import (
-    check_nothing_left_out,
+    check_all_in_splits,
     images_below,
     read_folder,
-    refuse_beside,
+    refuse_images_beside,
     split_folders,
 )
 from shortlist.inputs.lists import is_table, read_list
@@ -31,17 +31,16 @@ def read_rows(
     """Read rows, always in the same order. An image that would be left out is an error.
 
     Args:
-        path: A folder of images, with folders of classes or without, and perhaps folders train, val and test
-            around them; a list; a tar file or a folder of such. Lists, their images and tar files may be at
-            addresses.
-        split: Take this split alone.
-        default: If ``split`` is ``None`` and there are splits, take this one alone.
+        path: A folder of images, of class folders, or of folders train, val and test with class folders; a
+            list; a tar file or a folder of tar files. Lists, their images and tar files may be at addresses.
+        split: Read this split alone.
+        default: If ``split`` is ``None`` and the data have splits, read this split alone.
         classes: The classes, if they are known: one of them may be called "train".
-        about: What else to read of a list or a built benchmark, as :func:`read_list` takes it; tar files
-            say all they have.
+        about: Facts to read from a list or a built benchmark, as :func:`read_list` takes them; of tar files
+            all facts are read.
 
     Raises:
-        ValueError: If the path is none of these, images would be left out, or there is no such split.
+        ValueError: If the path is none of these, images would be left out, or the split is missing.
     """
     text = absolute(path)
     if tars := tar_files(text):
@@ -51,7 +50,7 @@ def read_rows(
         splits = split_folders(text, classes)
         chosen = {name: splits[name] for name in chosen_splits(splits, split, text, default=default)}
         if split is None and default is None:
-            check_nothing_left_out(text, splits)
+            check_all_in_splits(text, splits)
         rows = read_folder(text, chosen, about=about)
         _refuse_loose_images(rows, chosen or {"": text})
         return rows
@@ -65,7 +64,10 @@ def read_rows(
 def chosen_splits(
     splits: Mapping[str, Any], split: str | None, where: str, *, default: str | None = None
 ) -> list[str]:
-    """Return the names of the splits that are taken: all, if neither ``split`` nor ``default`` is given."""
+    """Return the names of the splits to read: all, if neither ``split`` nor ``default`` is given.
+
+    The name of data without splits is empty.
+    """
     names = sorted(filter(None, splits))
     if split is not None and not names:
         raise ValueError(
@@ -82,7 +84,7 @@ def chosen_splits(
 
 def _joined(where: str, by_split: Mapping[str, Sequence[Rows]]) -> Rows:
     """Join the rows of several tar files."""
-    parts = [(split, rows) for split, several in by_split.items() for rows in several]
+    parts = [(split, rows) for split, rows_of_files in by_split.items() for rows in rows_of_files]
     names = {name for _, rows in parts for name in rows.about}
     about = {
         name: list(chain.from_iterable(rows.about.get(name, [None] * len(rows)) for _, rows in parts))
@@ -98,18 +100,18 @@ def _joined(where: str, by_split: Mapping[str, Sequence[Rows]]) -> Rows:
 
 
 def _refuse_loose_images(rows: Rows, folders: Mapping[str, str | Path]) -> None:
-    """Refuse images beside class folders, which would be left out."""
+    """Refuse images without a label beside class folders; a folder of such images alone is fine."""
     if None not in rows.labels:
         return
     for split, folder in folders.items():
         of_split = [row for row in range(len(rows)) if not rows.splits or rows.splits[row] == split]
         loose = [str(rows.address(row)) for row in of_split if rows.labels[row] is None]
         if len(loose) < len(of_split):
-            refuse_beside(loose, folder, "class folders")
+            refuse_images_beside(loose, folder, "class folders")
 
 
 def image_files(inputs: Sequence[Path], path_column: str = "path") -> list[str]:
-    """Return the paths of all images: files, those below folders, and those in a column of list files."""
+    """Return the paths of all images: of files, of images below folders, and in a column of tables."""
     files: list[str] = []
     for path in inputs:
         if path.is_dir():

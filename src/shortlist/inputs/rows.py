@@ -8,7 +8,7 @@ from shortlist.inputs.addresses import Address, full_path
 from shortlist.inputs.labels import Label
 
 ABOUT = ("observation", "organ", "author", "license", "date", "place", "source")
-"""What a source may say about an image."""
+"""Names of the facts that a source may give about an image."""
 COLUMNS = {
     "observation": ("observation", "observation_id", "obs_id"),
     "organ": ("organ", "view"),
@@ -18,20 +18,25 @@ COLUMNS = {
     "place": ("place", "locality"),
     "source": ("source", "url", "references"),
 }
-"""Names under which lists and tar files say it; the first that is there counts."""
-_LONGEST = 500  # characters of a text
+"""Columns of a list, or keys of a tar file, for each fact; the first column that is there counts."""
+_LONGEST_TEXT = 500  # characters of a fact
 
 
-def first_of(said: Mapping[str, Any], name: str) -> Any:
-    """Return the value of the first column in :data:`COLUMNS` that is there; ``None`` if none is."""
-    return next((said[column] for column in COLUMNS.get(name, (name,)) if said.get(column) is not None), None)
+def first_of(source: Mapping[str, Any], name: str) -> Any:
+    """Return the value of the first column of a fact that is there (:data:`COLUMNS`), ``None`` if none is."""
+    values = (source.get(column) for column in COLUMNS.get(name, (name,)))
+    return next((value for value in values if value is not None), None)
 
 
-def plain_about(said: Mapping[str, Any]) -> dict[str, str]:
-    """Return the entries of :data:`ABOUT` as short texts of one line each, without empty ones."""
-    kept = {name: said[name] for name in ABOUT if said.get(name) is not None}
-    texts = {name: " ".join(str(value).split())[:_LONGEST] for name, value in kept.items()}
-    return {name: text for name, text in texts.items() if text}
+def plain_about(about: Mapping[str, Any]) -> dict[str, str]:
+    """Return the facts in :data:`ABOUT` as short texts of one line each, without empty ones."""
+    texts = {name: " ".join(str(about[name]).split()) for name in ABOUT if about.get(name) is not None}
+    return {name: text[:_LONGEST_TEXT] for name, text in texts.items() if text}
+
+
+def _plain(value: Any) -> Any:
+    """Return an element of a list or of an Arrow array as a plain value."""
+    return value.as_py() if hasattr(value, "as_py") else value
 
 
 @dataclass(frozen=True)
@@ -40,16 +45,16 @@ class Row:
 
     Args:
         address: Where the image is.
-        label: Id, name or index of its class, as it is written (:mod:`shortlist.inputs.labels` reads it);
-            ``None`` if it is not known.
+        label: Id, name or index of its class, as it is written; ``None`` if the class is not known.
+            :func:`~shortlist.inputs.labels.class_indices` finds the class.
         split: ``"train"``, ``"val"`` or ``"test"``; empty if the rows are not divided.
-        observation: What the image is a photo of: several photos may be of one observation.
+        observation: Name of the observation: the photos that somebody took of one object.
         organ: What the photo shows, such as ``"leaf"``.
         author: Who made the photo.
         license: License of the photo.
-        date: When it was made.
-        place: Where it was made.
-        source: Where it comes from.
+        date: When the photo was made.
+        place: Where the photo was made.
+        source: Where the photo is published.
     """
 
     address: Address
@@ -75,7 +80,7 @@ class Row:
 
     @property
     def about(self) -> dict[str, str]:
-        """What the source says about the image, without empty entries."""
+        """The facts about the image, without empty ones."""
         return {name: text for name in ABOUT if (text := getattr(self, name))}
 
 
@@ -88,7 +93,7 @@ class Rows(Sequence[Row]):
         files: Path or address of each image as the source names it, or another :data:`Address`.
         labels: Label of each.
         splits: Split of each; empty if the rows are not divided.
-        about: Columns of what the source says, by their names in :data:`ABOUT`: lists or Arrow arrays.
+        about: Columns of facts, by their names in :data:`ABOUT`: lists or Arrow arrays.
     """
 
     root: str
@@ -105,7 +110,7 @@ class Rows(Sequence[Row]):
     @overload
     def __getitem__(self, index: slice) -> "Rows": ...
     def __getitem__(self, index: int | slice) -> "Row | Rows":
-        """Return a row, or those of a slice."""
+        """Return a row, or the rows of a slice."""
         if isinstance(index, slice):
             return self.take(range(*index.indices(len(self))))
         split = self.splits[index] if self.splits else ""
@@ -121,14 +126,12 @@ class Rows(Sequence[Row]):
         return [self.address(row) for row in range(len(self))]
 
     def about_row(self, row: int) -> dict[str, str]:
-        """Return what the source says about a row, without empty entries."""
-        values = {name: column[row] for name, column in self.about.items()}
-        return plain_about({n: v.as_py() if hasattr(v, "as_py") else v for n, v in values.items()})
+        """Return the facts about a row, without empty ones."""
+        return plain_about({name: _plain(column[row]) for name, column in self.about.items()})
 
     def texts(self, columns: Iterable[str]) -> dict[str, list[Any]]:
-        """Return these columns of ``about`` as lists of plain values; a column that it lacks is left out."""
-        kept = {name: self.about[name] for name in columns if name in self.about}
-        return {n: [v.as_py() if hasattr(v, "as_py") else v for v in column] for n, column in kept.items()}
+        """Return these columns of ``about`` as lists of plain values, without columns that are not there."""
+        return {name: list(map(_plain, self.about[name])) for name in columns if name in self.about}
 
     def take(self, rows: Iterable[int]) -> "Rows":
         """Return some rows, by their numbers."""

@@ -2,7 +2,6 @@ from .at_place import PlaceLists as PlaceLists
 from .blocks import IMAGES as IMAGES, map_rows as map_rows
 from .embed import embed_images as embed_images, embedded_images as embedded_images
 from .embedder import EmbedderSource as EmbedderSource
-from .inputs import find_shards as find_shards
 from .join import join_head as join_head
 from .local import (
     Engine as Engine,
@@ -12,6 +11,7 @@ from .local import (
 )
 from .on_ray import run_on_ray as run_on_ray, running_ray as running_ray
 from .parts import Mapped as Mapped, Part as Part, read_table as read_table
+from .planning import find_shards as find_shards
 from .reading import (
     evaluate_place as evaluate_place,
     evaluate_populations as evaluate_populations,

@@ -24,9 +24,9 @@ from shortlist.datasets import (
 from shortlist.inputs import absolute, folder_of, full_path, is_address, is_table, tar_files
 from shortlist.passes.blocks import IMAGES, map_rows, read_blocks
 from shortlist.passes.embedder import Embedder, EmbedderSource
-from shortlist.passes.inputs import shards_to_embed
 from shortlist.passes.local import Engine, run_local
 from shortlist.passes.parts import Mapped, Part, ids_of_part, write_part_manifest
+from shortlist.passes.planning import shards_to_embed
 from shortlist.passes.scaffold import Map, Pass, Progress, pass_over, usual_workers
 from shortlist.passes.shards import Shard
 
@@ -99,7 +99,7 @@ def embed_images(
 
     Args:
         source: Where the network comes from.
-        data: The images, as :func:`~shortlist.passes.inputs.shards_to_embed` takes them: a folder, a
+        data: The images, as :func:`~shortlist.passes.planning.shards_to_embed` takes them: a folder, a
             list or tar files, with or without train, val and test.
         folder: Folder of the result.
         workers: Number of processes, each of which has the network; by default one per core, or a single one

@@ -175,7 +175,7 @@ def score_shards(
 
     Args:
         source: Where the model comes from.
-        shards: The shards, from :func:`~shortlist.passes.inputs.find_shards`.
+        shards: The shards, from :func:`~shortlist.passes.planning.find_shards`.
         folder: Folder of the parts.
         keep: Number of best classes of each row that are kept.
         at: Lists at a place, which are kept too.

@@ -20,15 +20,15 @@ from shortlist.inputs import (
     check_splits,
     chosen_splits,
     class_indices,
-    classes_of_folders,
     classes_of_labels,
     folder_of,
     images_below,
     is_address,
     is_table,
+    names_of_class_folders,
     read_rows,
     read_tar,
-    refuse_beside,
+    refuse_images_beside,
     split_folders,
     tar_files,
 )
@@ -136,14 +136,14 @@ def _classes_of(text: str, rows: Rows) -> ClassTable:
     splits = split_folders(text)
     if not splits:
         check_splits(text)
-    return ClassTable(classes_of_folders(text, splits))
+    return ClassTable(names_of_class_folders(text, splits))
 
 
 def _tar_shards(text: str, files: Sequence[str], classes: ClassTable) -> list[Shard]:
     digest = hash_of_classes(classes)
     if not os.path.isdir(text):
         return [TarShard(_stem(text), text, digest)]
-    refuse_beside(images_below(text), text, "tar files")
+    refuse_images_beside(images_below(text), text, "tar files")
     names = [os.path.relpath(file, text).removesuffix(".tar").replace(os.sep, "-") for file in files]
     return [TarShard(name, file, digest) for name, file in zip(names, files, strict=True)]
 
