@@ -1,13 +1,19 @@
 """Blurred and small photos are flagged, and the promised share of good ones is kept."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageFilter
 
+from shortlist import Model
 from shortlist.curation import plan_benchmark
 from shortlist.curation.quality import Quality, QualityBounds, quality_of
+from shortlist.predictors import NoveltyDetector
+from tests.commands import invoke, output_of
+from tests.serve.parts import picture, png, tree_model
 
 
 def photo(path, seed: int, *, side: int = 300, blur: float = 0.0):
@@ -69,3 +75,29 @@ def test_an_observation_with_a_photo_of_another_one_waits(tmp_path):
     assert kept == {"oak/a", "oak/b", "oak/h"}  # two photos of an ash are too few
     assert plan.left_out["observations with a photo of another one, which wait"] == 3
     assert len(plan_benchmark(tmp_path / "photos", **options).rows) == 8
+
+
+def test_photos_like_nothing_known_are_named_and_wait(tmp_path, monkeypatch):
+    """By the detector of a model, as it flags them by itself; without one the command says so."""
+    plain = tree_model()
+    known = plain.prepare([picture(seed) for seed in range(200)])
+    detector = NoveltyDetector(strangeness="probability", level=0.4, num_classes=6)
+    detector.calibrate(torch.zeros(200, dtype=torch.int64), scores=plain.scores(known))
+    model = tree_model(novelty=detector)
+    files = [tmp_path / "photos" / label / f"{seed}.png" for seed in range(12) for label in ("ash", "oak")]
+    for seed, file in enumerate(files):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(png(500 + seed))
+    strange = detector.flag(scores=model.scores(model.prepare(list(map(str, files))))).tolist()
+    expected = {str(file) for file, is_flagged in zip(files, strange, strict=True) if is_flagged}
+    assert 2 < len(expected) < 16
+    monkeypatch.setattr(Model, "load", lambda path: {"strict": model, "plain": plain}[path.name])
+    words = ("data", "check", tmp_path / "photos", "--no-near", "--workers", 0, "--json", "--model")
+    assert set(json.loads(output_of(*words, "strict", code=1))["strange"]) == expected
+    build = ("data", "build", tmp_path / "photos", tmp_path / "d", "--split", "hash", "--min-images", "3")
+    content = json.loads(output_of(*build, "--json", "--model", "strict"))
+    assert content["left_out"]["observations with a photo like nothing known, which wait"] == len(expected)
+    assert sum(content["images"].values()) == len(files) - len(expected)
+    for verb in (words[:-1], (*build, "--json")):
+        refused = invoke(*verb, "--model", "plain")
+        assert "must have a detector of strangers" in str(refused.exception)

@@ -1,6 +1,6 @@
 """``shortlist data``: build, check and describe data sets."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from enum import Enum
@@ -62,6 +62,29 @@ KeepGood = Annotated[
 ]
 
 
+Strangers = Annotated[
+    Path | None,
+    option(
+        "Run or model with a detector of strangers: flag photos that are like nothing it knows, at the rate "
+        "of false alarms that it promises. What is flagged waits.",
+        "--model",
+        show_default="nothing is flagged",
+    ),
+]
+
+
+def stranger_test(path: Path | None) -> Callable[[Sequence[str]], list[bool]] | None:
+    """Return what says of photos whether a model takes them for strangers; nothing without a model."""
+    if path is None:
+        return None
+    from shortlist.model import Model
+
+    model = Model.load(path)
+    if model.novelty is None:
+        raise ValueError(f"--model must have a detector of strangers, got none in {path}: see novelty")
+    return lambda photos: [bool(one.novelty and one.novelty.novel) for one in model.short_lists(photos)]
+
+
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Show a spinner on stderr, if that is a terminal, and print each warning as one line."""
@@ -108,6 +131,7 @@ def build(
     ] = Splitting.share,
     seed: Annotated[int, option("Seed of the random draws.")] = 0,
     keep_good: KeepGood = None,
+    model: Strangers = None,
     link: Annotated[LinkKind, option("Kind of link to the images.")] = LinkKind.hard,
     apply: Annotated[
         bool, option("Make the benchmark. Without it the plan is only shown.", "--apply", "--yes")
@@ -135,6 +159,7 @@ def build(
             split=split.value,
             seed=seed,
             keep_good=keep_good,
+            is_strange=stranger_test(model),
         )
     check_is_free(dest)
     if apply:
@@ -203,6 +228,7 @@ def check(
         option("Images look the same if their hashes differ in at most this many of 64 bits.", min=0, max=7),
     ] = 3,
     keep_good: KeepGood = None,
+    model: Strangers = None,
     workers: Annotated[int | None, option("Number of processes; one per core by default.", min=0)] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -216,7 +242,7 @@ def check(
 
     with progress_report(only_bars=True) as tell:
         options: Any = {"near": near, "max_distance": max_distance, "workers": workers}
-        options |= {"keep_good": keep_good}
+        options |= {"keep_good": keep_good, "is_strange": stranger_test(model)}
         report = check_images(path, **options, progress=partial(tell, "reading"))
     if as_json:
         print_json(asdict(report), indent=2)
@@ -235,6 +261,7 @@ def _print_findings(path: Path, report: Any, *, flagged: bool, limit: int = _EXA
         "in two classes": [", ".join(group) for group in report.across_classes],
     }
     lists |= {"blurred": report.blurred, "small": report.small} if flagged else {}
+    lists |= {"like nothing known": report.strange} if report.strange else {}
     print_facts(
         {name: len(rows) for name, rows in lists.items()}, title=f"{path}: {report.num_images:,} images"
     )

@@ -15,11 +15,13 @@ from shortlist.cli.data import (
     KeepGood,
     LinkKind,
     Stores,
+    Strangers,
     app,
     check_is_free,
     copies_of,
     plan_content,
     plan_facts,
+    stranger_test,
     waiting,
 )
 
@@ -188,6 +190,7 @@ def grow(
         option("Share of the new observations that goes to val.", show_default="as in the old benchmark"),
     ] = None,
     keep_good: KeepGood = None,
+    model: Strangers = None,
     link: Annotated[LinkKind, option("Kind of link to the images.")] = LinkKind.hard,
     dry_run: Annotated[bool, option("Only show what would be made.")] = False,
     as_json: AsJson = False,
@@ -203,7 +206,7 @@ def grow(
 
     check_is_free(new)
     options: dict[str, Any] = {"min_observations": min_observations, "held_out": held_out, "names": names}
-    options |= {"keep_good": keep_good, "copies": copies_of(store)}
+    options |= {"keep_good": keep_good, "is_strange": stranger_test(model), "copies": copies_of(store)}
     with waiting("weighing votes"):
         plan = plan_growth(old, votes=votes, images=images, **options, **rule)
     if not dry_run:

@@ -19,7 +19,13 @@ from shortlist.curation._classes import name_classes, take_classes
 from shortlist.curation.deletions import StoreCopies
 from shortlist.curation.labeled import read_labeled
 from shortlist.curation.parts import hash_place, part_by_hash, sha256_of
-from shortlist.curation.quality import bounds_of, flagged_observations, repeated_observations
+from shortlist.curation.quality import (
+    IsStrange,
+    bounds_of,
+    flagged_observations,
+    repeated_observations,
+    strange_observations,
+)
 from shortlist.datasets import proportional_split, share_of
 from shortlist.inputs import BENCHMARK_FORMAT, SPLITS, BenchmarkImage, Row, entry_of, folder_names
 
@@ -74,6 +80,7 @@ def plan_benchmark(
     split: Splitting = "share",
     seed: int = 0,
     keep_good: float | None = None,
+    is_strange: IsStrange | None = None,
 ) -> BenchmarkPlan:
     r"""Choose classes and parts in the way Pl@ntNet-300K was made; nothing is written.
 
@@ -105,6 +112,7 @@ def plan_benchmark(
         keep_good: Promised share of photos that are not flagged as blurred or small, beside the photos of the
             source as a whole. An observation with a flagged photo waits, and so does one with a photo of an
             earlier observation. Nothing is flagged if left out.
+        is_strange: Says which photos are like nothing known; an observation with such a photo waits.
 
     Returns:
         The plan, for :func:`apply_plan`.
@@ -114,10 +122,11 @@ def plan_benchmark(
     rows, classes, left_out = read_labeled(source, images=images, copies=copies)
     classes, unmatched = (classes, []) if names is None else name_classes(classes, Checklist.read(names))
     number_of_rows = len(rows)
+    flagged = strange_observations(rows, is_strange, left_out)
     if keep_good is not None:
         bounds = bounds_of([row.path for row in rows], keep=keep_good)
-        flagged = flagged_observations(rows, bounds, left_out) | repeated_observations(rows, left_out)
-        rows = [row for row in rows if row.observation not in flagged]
+        flagged |= flagged_observations(rows, bounds, left_out) | repeated_observations(rows, left_out)
+    rows = [row for row in rows if row.observation not in flagged]
     kept, counts = _choose_classes(source, rows, classes, genus_fraction, min_images, split, seed)
     number = {id: place for place, id in enumerate(classes.ids)}
     rows = sorted((row for row in rows if row.label in kept), key=lambda row: number[row.class_label])

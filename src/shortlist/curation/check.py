@@ -18,7 +18,7 @@ from shortlist._checks import check_number
 from shortlist._components import lowest_of_component
 from shortlist._messages import missing
 from shortlist._store.files import check_regular
-from shortlist.curation.quality import bounds_of, quality_of
+from shortlist.curation.quality import IsStrange, bounds_of, quality_of
 from shortlist.datasets import why_unreadable
 from shortlist.inputs import Rows, read_folder, read_list
 from shortlist.preprocessing import reason_of, upright, with_8_bits
@@ -40,6 +40,7 @@ class CheckReport:
         across_classes: Groups of files with the same bytes that are in more than one class.
         blurred: Files that are less sharp than nearly all good photos, if asked for.
         small: Files that are smaller than nearly all good photos, if asked for.
+        strange: Files that are like nothing that a model knows, if one was given.
     """
 
     num_images: int
@@ -51,6 +52,7 @@ class CheckReport:
     across_classes: list[list[str]] = field(default_factory=list)
     blurred: list[str] = field(default_factory=list)
     small: list[str] = field(default_factory=list)
+    strange: list[str] = field(default_factory=list)
 
     def clean(self) -> bool:
         """Return whether nothing was found."""
@@ -192,6 +194,7 @@ def check_images(
     near: bool = True,
     max_distance: int = 3,
     keep_good: float | None = None,
+    is_strange: IsStrange | None = None,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> CheckReport:
@@ -205,6 +208,7 @@ def check_images(
         keep_good: Promised share of good photos that are not flagged as blurred or small. The photos of the
             parts val and test are the good ones; all photos, if there are none. Nothing is flagged if left
             out.
+        is_strange: Says which photos are like nothing known.
         workers: Number of processes that read; one per core if left out, 0 for only this process.
         progress: Called with the number of files done and of all.
 
@@ -229,6 +233,9 @@ def check_images(
     problems = {p: finding.problem for p, finding in zip(paths, findings, strict=True) if finding.problem}
     readable = {p: part for p, part in zip(paths, parts, strict=True) if p not in problems}
     flags = {} if keep_good is None else _flags(readable, keep_good)
+    if is_strange is not None:
+        strange = zip(readable, is_strange(list(readable)), strict=True)
+        flags["strange"] = [path for path, is_flagged in strange if is_flagged]
     return CheckReport(
         num_images=len(paths),
         unreadable={p: reason for p, reason in problems.items() if reason != "it is empty"},

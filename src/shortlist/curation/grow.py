@@ -17,7 +17,7 @@ from shortlist.curation.deletions import StoreCopies
 from shortlist.curation.labeled import Photos, read_photos
 from shortlist.curation.parts import Frozen, name_of_photo, read_frozen
 from shortlist.curation.proposals import Proposals
-from shortlist.curation.quality import bounds_of, flagged_observations
+from shortlist.curation.quality import IsStrange, bounds_of, flagged_observations, strange_observations
 from shortlist.curation.votes import ConsensusLabels, aggregate_votes, read_votes
 from shortlist.inputs import Row
 
@@ -31,6 +31,7 @@ def plan_growth(
     min_observations: int = 5,
     held_out: float | None = None,
     keep_good: float | None = None,
+    is_strange: IsStrange | None = None,
     copies: StoreCopies | None = None,
     **rule: Any,
 ) -> BenchmarkPlan:
@@ -54,6 +55,7 @@ def plan_growth(
         held_out: Chance of a new observation to be in the validation split; that of ``old`` if left out.
         keep_good: Promised share of good photos that are not flagged as blurred or small, by those that
             ``old`` holds out. An observation with a flagged new photo waits. Nothing is flagged if left out.
+        is_strange: Says which photos are like nothing known; an observation with such a new photo waits.
         copies: The copies of photos that stores of feedback in PostgreSQL have now, by
             :func:`shortlist.feedback.copies_in`. Needed if there are photos from such a store: those that
             were deleted from it are in no later benchmark.
@@ -72,8 +74,7 @@ def plan_growth(
     labels = _find_labels(votes, proposals, left_out, rule)
     rows = list(_rows_of_labels(labels, read_photos(images, left_out, copies), left_out))
     rows = _without_contradictions(rows, left_out)
-    if keep_good is not None:
-        rows = _without_flagged(rows, frozen, keep_good, left_out)
+    rows = _without_flagged(rows, frozen, keep_good, is_strange, left_out)
     rows, waiting = _without_waiting(rows, min_observations)
     old_rows, new_rows = frozen.take_in(rows, left_out)
     new_rows.sort(key=lambda row: row.class_label)
@@ -134,12 +135,22 @@ def _without_contradictions(rows: list[Row], left_out: Counter[str]) -> list[Row
     return kept
 
 
-def _without_flagged(rows: list[Row], frozen: Frozen, keep_good: float, left_out: Counter[str]) -> list[Row]:
-    """Leave out observations with a new photo that is blurred or small; the same votes bring them again."""
-    held_out = (row.path for row in frozen.rows if row.split != "train" and row.path not in frozen.deleted)
+def _without_flagged(
+    rows: list[Row],
+    frozen: Frozen,
+    keep_good: float | None,
+    is_strange: IsStrange | None,
+    left_out: Counter[str],
+) -> list[Row]:
+    """Leave out observations with a new photo that is flagged; the same votes bring them again."""
     originals = {image.original for image in frozen.earlier.values()}
-    new = (row for row in rows if os.path.abspath(row.path) not in originals)
-    flagged = flagged_observations(new, bounds_of(held_out, keep=keep_good), left_out)
+    new = [row for row in rows if os.path.abspath(row.path) not in originals]
+    flagged = strange_observations(new, is_strange, left_out)
+    if keep_good is not None:
+        held_out = (
+            row.path for row in frozen.rows if row.split != "train" and row.path not in frozen.deleted
+        )
+        flagged |= flagged_observations(new, bounds_of(held_out, keep=keep_good), left_out)
     return [row for row in rows if row.observation not in flagged]
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,8 @@ from shortlist.preprocessing import decoded, refuse_special_files
 if TYPE_CHECKING:
     from PIL import Image
 
+IsStrange = Callable[[Sequence[str]], Sequence[bool]]
+"""Says of photos, by their paths, which are like nothing that a model knows."""
 KEEP_GOOD = 0.99
 """Share of good photos that a model's own bounds keep."""
 _SIDE = 256  # pixels of the longer side at which sharpness is measured
@@ -126,3 +128,15 @@ def repeated_observations(rows: Iterable[Row], left_out: Counter[str]) -> set[st
         repeated |= several - kept if len(several) > 1 else set()
     left_out["observations with a photo of another one, which wait"] += len(repeated)
     return repeated
+
+
+def strange_observations(
+    rows: Sequence[Row], is_strange: IsStrange | None, left_out: Counter[str]
+) -> set[str]:
+    """Return the observations with a photo that is like nothing known, and count them."""
+    if is_strange is None or not rows:
+        return set()
+    strange = is_strange([row.path for row in rows])
+    flagged = {row.observation for row, is_flagged in zip(rows, strange, strict=True) if is_flagged}
+    left_out["observations with a photo like nothing known, which wait"] += len(flagged)
+    return flagged
