@@ -1,16 +1,40 @@
-"""Progress of long work: one kind of function that is told of it, and one that shows it on a terminal."""
+"""Progress of long work: one kind of function that is told of it, and one that shows it on a terminal.
+
+Work that is given no such function tells what is shown now, by :func:`each` or :func:`tell`.
+"""
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from contextvars import ContextVar
+from typing import NamedTuple, TypeVar
 
 Progress = Callable[..., None]
 """Called with the name of a task, how much of it is done and in all; while a network trains also with the
 metrics so far."""
 
+T = TypeVar("T")
+
+_CURRENT: ContextVar[Progress | None] = ContextVar("progress", default=None)
+_PATIENCE = 1.0  # seconds that work takes before it is worth telling
 _FIRST_ESTIMATE = 5.0  # seconds after which the time left is told
+
+
+def tell(label: str, done: int, total: int) -> None:
+    """Tell the progress that is shown now, if one is, after the first second; ``done`` is 0 at the start."""
+    report = _CURRENT.get()
+    if report is not None:
+        report(label, done, total, patience=_PATIENCE)
+
+
+def each(label: str, items: Iterable[T], total: int | None = None) -> Iterator[T]:
+    """Give items one after the other, and tell how many are done; without ``total`` of a collection."""
+    number = len(items) if total is None and isinstance(items, Collection) else total or 0
+    tell(label, 0, number)
+    for done, item in enumerate(items, start=1):
+        yield item
+        tell(label, min(done, number), number)
 
 
 @contextmanager
@@ -20,45 +44,70 @@ def progress_report(*, only_bars: bool = False) -> Iterator[Progress]:
     What it gives is called with the task, how much is done and in all, and perhaps metrics. With
     ``only_bars`` there is no such line: stderr stays empty for scripts.
     """
-    from rich import progress
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(bar_width=24),
-        progress.TextColumn("{task.percentage:>3.0f}%"),
-        progress.TextColumn("{task.fields[rate]}"),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-        progress.TextColumn("[dim]{task.fields[metrics]}"),
-    )
-    bars = progress.Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
-    tasks: dict[str, progress.TaskID] = {}
-    starts: dict[str, tuple[float, int]] = {}
-    line = _ProgressLine()
-
-    def report(label: str, done: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
-        now = time.monotonic()
-        begun, first = starts.setdefault(label, (now, done))
-        pace = _Pace(now - begun, done - first, total - done)
-        text = _words_for_metrics(metrics or {})
-        if not console.is_terminal:
-            if not only_bars:
-                line.tell(label, done, total, pace, text)
-            return
-        bars.start()  # at the first call: its thread starts after the workers' processes
-        if label not in tasks:
-            for task in [task for task in bars.tasks if task.finished]:
-                bars.remove_task(task.id)
-            tasks[label] = bars.add_task(label, total=total, metrics="", rate="")
-        bars.update(tasks[label], completed=done, total=total, metrics=text, rate=pace.rate)
-
+    report = _Report(only_bars)
+    token = _CURRENT.set(report)
     try:
         yield report
     finally:
-        bars.stop()
+        _CURRENT.reset(token)
+        report.bars.stop()
         end_line()
+
+
+class _Report:
+    """What shows progress: bars on a terminal, else one line."""
+
+    def __init__(self, only_bars: bool) -> None:
+        from rich import progress
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        columns = (
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=24),
+            progress.TextColumn("{task.percentage:>3.0f}%"),
+            progress.TextColumn("{task.fields[rate]}"),
+            progress.TimeElapsedColumn(),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("[dim]{task.fields[metrics]}"),
+        )
+        self.bars = progress.Progress(
+            *columns, console=console, disable=not console.is_terminal, transient=True
+        )
+        self._is_terminal, self._only_bars = console.is_terminal, only_bars
+        self._tasks: dict[str, progress.TaskID] = {}
+        self._starts: dict[str, tuple[float, int]] = {}
+        self._line = _ProgressLine()
+
+    def __call__(
+        self,
+        label: str,
+        done: int,
+        total: int,
+        metrics: Mapping[str, float] | None = None,
+        *,
+        patience: float = 0.0,
+    ) -> None:
+        now = time.monotonic()
+        if done == 0:  # work of this name may have been done before
+            self._starts.pop(label, None)
+            self._line.forget(label)
+        begun, first = self._starts.setdefault(label, (now, done))
+        if now - begun < patience:
+            return
+        pace, text = _Pace(now - begun, done - first, total - done), _words_for_metrics(metrics or {})
+        if self._is_terminal:
+            self._show_bar(label, done, total, pace, text)
+        elif not self._only_bars:
+            self._line.tell(label, done, total, pace, text)
+
+    def _show_bar(self, label: str, done: int, total: int, pace: "_Pace", text: str) -> None:
+        self.bars.start()  # at the first call: its thread starts after the workers' processes
+        if self._tasks.get(label) not in self.bars.task_ids:
+            for task in [task for task in self.bars.tasks if task.finished]:
+                self.bars.remove_task(task.id)
+            self._tasks[label] = self.bars.add_task(label, total=total, metrics="", rate="")
+        self.bars.update(self._tasks[label], completed=done, total=total, metrics=text, rate=pace.rate)
 
 
 class _Pace(NamedTuple):
@@ -83,6 +132,11 @@ class _ProgressLine:
     def __init__(self) -> None:
         self._tenths: dict[str, int] = {}
         self._estimated: set[str] = set()
+
+    def forget(self, label: str) -> None:
+        """Begin anew with a task."""
+        self._tenths.pop(label, None)
+        self._estimated.discard(label)
 
     def tell(self, label: str, done: int, total: int, pace: _Pace, text: str) -> None:
         if not total:

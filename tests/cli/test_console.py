@@ -11,10 +11,10 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-from shortlist._progress import progress_report
+from shortlist._progress import each, progress_report
 from shortlist.class_table import ClassTable
 from shortlist.cli import app
-from shortlist.cli._console import warnings_as_lines
+from shortlist.cli._console import warnings_as_lines, working
 from shortlist.cli._results import metrics_table, promise_lines
 from shortlist.metrics import evaluate
 from shortlist.predictors import Conformal, TopK
@@ -115,6 +115,31 @@ def test_the_time_left_is_told_before_the_first_tenth(monkeypatch, capsys):
             report("training", done, 40, {})
     # two steps took 8 s, 38 are left
     assert rewritten(capsys) == ["training: 0 %", "training: 5 %; 0.25/s; 2 min 32 s left"]
+
+
+def test_work_tells_what_is_shown_after_a_second_and_can_be_done_again(monkeypatch, capsys):
+    """Of four steps the first takes half a second; the same work is done a second time."""
+    clock = iter([0.0, 0.5, 2.0, 3.0, 4.0, 10.0, 12.0, 14.0])
+    monkeypatch.setattr("shortlist._progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert list(each("alone", "ab")) == ["a", "b"]  # nothing is shown, and no clock is read
+    with progress_report():
+        assert list(each("linking", "abcd")) == ["a", "b", "c", "d"]
+        assert list(each("linking", iter("xy"), 2)) == ["x", "y"]
+    assert rewritten(capsys) == [
+        "linking: 50 %; 1/s; 2 s left",
+        "linking: 75 %; 1/s; 1 s left",
+        "linking: 100 %; 1/s",
+        "linking: 50 %; 0.5/s; 2 s left",
+        "linking: 100 %; 0.5/s",
+    ]
+
+
+def test_scripts_that_read_json_get_no_progress(monkeypatch, capsys):
+    clock = iter([0.0, 5.0, 9.0])
+    monkeypatch.setattr("shortlist._progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with working(as_json=True):
+        assert list(each("linking", "ab")) == ["a", "b"]
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_training_tells_its_last_metrics_last(tmp_path):

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shortlist._messages import one_line
-from shortlist._progress import end_line
+from shortlist._progress import Progress, end_line, progress_report
 from shortlist._store.json import strict_json
 
 
@@ -36,6 +36,16 @@ def warnings_as_lines() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def working(*, as_json: bool = False) -> Iterator[Progress]:
+    """Show the progress of what takes over a second, and print each warning as one line.
+
+    With ``as_json`` and no terminal there is no progress: scripts read the rest.
+    """
+    with progress_report(only_bars=as_json) as report, warnings_as_lines():
+        yield report
+
+
 def replacing_words(path: Path | None) -> str:
     """Say that a file will take the place of another, if it will; to be asked before it is written."""
     return " (in place of the file that was there)" if path is not None and path.exists() else ""
@@ -56,10 +66,10 @@ def print_line(line: str) -> None:
     Console(highlight=False, soft_wrap=True, markup=False).print(line)
 
 
-def print_next(*words: object) -> None:
-    """Say on stderr which command of shortlist to try next, as a shell takes it."""
+def print_next(*words: object, program: str = "shortlist") -> None:
+    """Say on stderr which command to try next, as a shell takes it."""
     end_line()
-    print(printable(f"Next: {shlex.join(['shortlist', *map(str, words)])}"), file=sys.stderr)
+    print(printable(f"Next: {shlex.join([program, *map(str, words)])}"), file=sys.stderr)
 
 
 def print_table(table: Table, notes: Iterable[str]) -> None:

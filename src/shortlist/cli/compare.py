@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shortlist.cli._console import print_json, print_next, print_table, use_one_thread
+from shortlist.cli._console import print_json, print_next, print_table, use_one_thread, working
 from shortlist.cli._options import (
     AllowCode,
     AsCsv,
@@ -98,7 +98,8 @@ def compare(
         return
     if data is not None:
         raise ValueError(f"--data goes with --person, got {data} without it")
-    comparisons = compare_each(runs, names, baseline=baseline, over=over or (), by=by)
+    with working(as_json=as_json or form is not None):
+        comparisons = compare_each(runs, names, baseline=baseline, over=over or (), by=by)
     if as_json:
         print_json(tables.comparisons_to_json(comparisons), indent=2)
     elif form is not None:

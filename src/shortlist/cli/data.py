@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from shortlist._progress import progress_report
-from shortlist.cli._console import print_facts, print_json, print_next, printable, warnings_as_lines
+from shortlist.cli._console import print_facts, print_json, print_next, printable, warnings_as_lines, working
 from shortlist.cli._options import AsJson, argument, option
 
 app = typer.Typer(help="Build, check and describe data sets, and find labels by vote.", no_args_is_help=True)
@@ -163,7 +163,7 @@ def build(
         )
     check_is_free(dest)
     if apply:
-        with waiting("linking"):
+        with working(as_json=as_json):
             apply_plan(plan, dest, link=link.value)
     if as_json:
         print_json(plan_content(plan, dest, applied=apply), indent=2)

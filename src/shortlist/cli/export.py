@@ -4,10 +4,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from shortlist.cli._console import print_json, print_line, warnings_as_lines
+from shortlist.cli._console import print_json, print_line, print_next, working
 from shortlist.cli._options import AsJson, DataPlace, ModelPlace, OwnNetwork, option
 
 if TYPE_CHECKING:
+    from shortlist._progress import Progress
     from shortlist.model import Model, Weights
 
 FORMATS = ("onnx", "app", "torch")
@@ -72,8 +73,8 @@ def export(
     _refuse_useless(form, parts, weights, data)
     if out.exists():
         raise ValueError(f"--out must not exist yet, got {out}")
-    with warnings_as_lines():
-        opened, before = _opened(model, kept, data, network)
+    with working(as_json=as_json) as report:
+        opened, before = _opened(model, kept, data, network, report)
         if form == "app" and opened.preprocessing is None:
             raise ValueError(
                 f"--format app must be of a model that takes photos, got {model}: it takes inputs"
@@ -96,6 +97,8 @@ def export(
                 content = export_lists(opened, lists, version=version, weights=kept)
                 write_app(lists, out, model=opened, **given)
     _print(out, form, opened, before, content, as_json)
+    if not as_json:
+        _print_next(model, out, form)
 
 
 def _refuse_useless(form: str, parts: dict[str, Any], weights: str, data: Path | None) -> None:
@@ -108,7 +111,19 @@ def _refuse_useless(form: str, parts: dict[str, Any], weights: str, data: Path |
         raise ValueError("--data is for --weights float16 and int8, got it with float32")
 
 
-def _opened(path: Path, weights: "Weights", data: Path | None, network: str | None) -> "tuple[Model, Model]":
+def _print_next(model: Path, out: Path, form: str) -> None:
+    """Say which command to try: the app as well, or what opens the folder that was written."""
+    if form == "app":
+        print_next("-m", "http.server", "--directory", out, program="python")
+    elif form == "torch":
+        print_next("serve", out)
+    else:
+        print_next("export", model, "--format", "app", "-o", f"{out}-app")
+
+
+def _opened(
+    path: Path, weights: "Weights", data: Path | None, network: str | None, report: "Progress"
+) -> "tuple[Model, Model]":
     """Return the model to export, and the one that it was before its weights were rounded."""
     from shortlist.model import Model, network_by_name
 
@@ -118,7 +133,7 @@ def _opened(path: Path, weights: "Weights", data: Path | None, network: str | No
     from shortlist.training import rounded_model
 
     own_network = None if network is None else network_by_name(path, network)
-    return rounded_model(path, weights, data=data, network=own_network), before
+    return rounded_model(path, weights, data=data, network=own_network, progress=report), before
 
 
 def _own_index(model: Path) -> Path | None:

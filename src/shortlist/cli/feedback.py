@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from shortlist._progress import each
 from shortlist._store.json import strict_json
-from shortlist.cli._console import print_facts, print_json, print_next, printable
+from shortlist.cli._console import print_facts, print_json, print_next, printable, working
 from shortlist.cli._options import AsJson, argument, option
 
 feedback_app = typer.Typer(
@@ -78,6 +79,18 @@ def export(
         options = {"with_unverified": with_unverified, "with_flagged": with_flagged, "media_url": media_url}
         _print(_export_archive(store, out, classes, title, options), as_json)
         return
+    with working(as_json=as_json):
+        options = {"with_flagged": with_flagged, "with_machine": with_machine}
+        content = _export_votes(store, out, images, form.value, options)
+    _print(content, as_json)
+    if form is Form.votes and not as_json:
+        print_next("data", "votes", out, "--out", out.with_name("labels.csv"))
+
+
+def _export_votes(
+    store: str, out: Path, images: Path | None, form: str, options: dict[str, bool]
+) -> dict[str, Any]:
+    """Write votes and photos, and return what was counted."""
     from shortlist.feedback import (
         Photo,
         Tally,
@@ -85,35 +98,35 @@ def export(
         answers_by_item,
         each_vote,
         photos_of,
+        stats_of,
         write_photos,
         write_votes,
     )
 
-    tally, seen = Tally(), {"votes": 0, "items": 0}
+    tally, seen, counts = Tally(), {"votes": 0, "items": 0}, stats_of(store)
     users: set[str] = set()
 
     def votes() -> Iterator[Vote]:
         last = None
-        options = {"with_flagged": with_flagged, "with_machine": with_machine}
-        for vote in each_vote(answers_by_item(store), tally, **options):
+        answers = each("answers", answers_by_item(store), counts["events"])
+        for vote in each_vote(answers, tally, **options):
             seen["votes"] += 1
             seen["items"] += vote.item != last
             users.add(vote.user)
             last = vote.item
             yield vote
 
-    files = write_votes(out, votes(), form=form.value)
-    photos = (Photo.known(*photo) for photo in photos_of(store) if photo[1] not in tally.waiting)
+    files = write_votes(out, votes(), form=form)
+    known = each("photos", photos_of(store), counts["images"])
+    photos = (Photo.known(*photo) for photo in known if photo[1] not in tally.waiting)
     if images is not None:
         number = write_photos(images, photos, store)
         files.append(images)
     else:
         number = sum(1 for _ in photos)
-    content: dict[str, Any] = seen | {"users": len(users), "photos": number}
     left_out = {f"left out: {what}": number for what, number in sorted((+tally.left_out).items())}
-    _print(content | left_out | {"written": ", ".join(map(str, files))}, as_json)
-    if form is Form.votes and not as_json:
-        print_next("data", "votes", out, "--out", out.with_name("labels.csv"))
+    written = ", ".join(map(str, files))
+    return {**seen, "users": len(users), "photos": number, **left_out, "written": written}
 
 
 def _export_archive(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shortlist.cli._console import print_line, print_next, warnings_as_lines
+from shortlist.cli._console import print_line, print_next, working
 from shortlist.cli._options import AllowCode, DataPlace, OwnNetwork, argument, option
 
 
@@ -26,7 +26,7 @@ def join(
 
     if out.exists():
         raise ValueError(f"--out must not exist yet, got {out}")
-    with warnings_as_lines():
+    with working():
         opened = Run.open(run)
         results = opened.results if opened.has_results() else None
         model = join_head(run, data=data, network=network, allow_code=allow_code)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shortlist.cli._console import print_json, print_next, warnings_as_lines
+from shortlist.cli._console import print_json, print_next, working
 from shortlist.cli._options import AllowCode, AsJson, OwnNetwork, argument, option
 
 
@@ -61,7 +61,7 @@ def release(
     current = place.current()
     old = against if against is not None else None if current is None else place.model_path(current)
     judged = Judged(model_version(new), None if current is None else current.number)
-    with warnings_as_lines():
+    with working(as_json=as_json):
         usual = network if old is not None and needs_code(old) else None
         before = None if old is None else Model.load(old, network=old_network or usual)
         allowed = {"tolerance": tolerance, "size_tolerance": size_tolerance}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from shortlist._progress import Progress
-from shortlist.cli._console import print_json, print_line, print_next, use_one_thread, warnings_as_lines
+from shortlist.cli._console import print_json, print_line, print_next, use_one_thread, working
 from shortlist.cli._engine import Address, Device, EngineName, Workers, engine_of, print_counts, run_pass
 from shortlist.cli._options import AllowCode, AsJson, ModelPlace, OwnNetwork, argument, option
 from shortlist.cli.train import print_calibration
@@ -111,7 +111,7 @@ def calibrate_on_scores(
     if out.exists():
         raise ValueError(f"--out must not exist yet, got {out}")
     model = Model.load(folder, network=network)
-    with warnings_as_lines():
+    with working(as_json=as_json):
         made, predictors = recalibrated(model, scores, _changes(changes))
     made.save(out)
     if as_json:
@@ -155,7 +155,7 @@ def evaluate_on_scores(folder: Path, scores: Path, network: str | None, as_json:
     use_one_thread()
     model = Model.load(folder, network=network)
     calibrated_here = model.about.get("calibration_rows") == rows_key(read_scores(scores))
-    with warnings_as_lines():
+    with working(as_json=as_json):
         results = evaluate_scores(scores, model.predictors, model.classes, model=model_key(model))
         if calibrated_here:
             results = results.without_measured()
@@ -183,6 +183,6 @@ def evaluate_place_on_scores(
         raise ValueError("rows that calibrated the predictors cannot check a promise: score other rows")
     level = (about.get("place") or {}).get("coverage") if coverage is None else coverage
     at = _lists_at(file, level, model.predictors)
-    with warnings_as_lines():
+    with working(as_json=as_json):
         numbers = evaluate_place(scores, model, at)
     print_place(at.place, at.place.match(model.classes), at.coverage, numbers, as_json)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shortlist._progress import progress_report
-from shortlist.cli._console import print_json, print_line, print_next, use_one_thread, warnings_as_lines
+from shortlist.cli._console import (
+    print_json,
+    print_line,
+    print_next,
+    use_one_thread,
+    warnings_as_lines,
+    working,
+)
 from shortlist.cli._options import AllowCode, AsJson, DataPlace, OwnNetwork, argument, option, published_file
 
 if TYPE_CHECKING:
@@ -214,7 +221,7 @@ def calibrate(
             "--set may change adjust, predictors, novelty and evaluation only: the rest needs a new run"
         )
     loaded = None if network is None else load_network(run, network=network_by_name(run.model_path, network))
-    with warnings_as_lines():
+    with working(as_json=as_json):
         run = calibrate_again(run, recipe, network=loaded)
     reports = {name: p.report.to_dict() if p.report else None for name, p in run.predictors.items()}
     if as_json:
@@ -310,7 +317,7 @@ def evaluate(
     run = Run.open(run_folder)
     run.check_calibrated()
     use_one_thread()
-    with RunFolder(run_folder).locked(), warnings_as_lines():
+    with RunFolder(run_folder).locked(), working(as_json=as_json):
         results = evaluate_run(Run.open(run_folder), split)
     if as_json:
         print(results.to_json())
@@ -333,6 +340,6 @@ def _evaluate_place(folder: Path, file: Path, coverage: float | None, as_json: b
     place = Place.from_file(file)
     match = place.match(run.class_table)
     level = usual_coverage(run.predictors) if coverage is None else coverage
-    with warnings_as_lines():
+    with working(as_json=as_json):
         numbers = place_numbers(run, match.vector, level)
     print_place(place, match, level, numbers, as_json)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shortlist.cli._console import print_facts, print_json, print_next, printable, replacing_words
+from shortlist.cli._console import print_facts, print_json, print_next, printable, replacing_words, working
 from shortlist.cli._options import AsJson, argument, option
 from shortlist.cli.data import (
     KeepGood,
@@ -210,7 +210,7 @@ def grow(
     with waiting("weighing votes"):
         plan = plan_growth(old, votes=votes, images=images, **options, **rule)
     if not dry_run:
-        with waiting("linking"):
+        with working(as_json=as_json):
             apply_plan(plan, new, link=link.value)
     if as_json:
         print_json(plan_content(plan, new, applied=not dry_run), indent=2)

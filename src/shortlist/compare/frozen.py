@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist._progress import each
 from shortlist.class_table import class_finder
 from shortlist.curation import read_frozen
 from shortlist.inputs import Address, Rows, content_of, is_address, is_benchmark, read_rows
@@ -64,7 +65,7 @@ def look_at(model: Model, images: Rows) -> FrozenRows:
     scores = torch.cat(
         [
             model.scores(model.prepare(_opened(images[start : start + _BATCH]))).cpu().clone()
-            for start in range(0, len(images), _BATCH)
+            for start in each("scoring", range(0, len(images), _BATCH))
         ]
     )
     valid = target >= 0

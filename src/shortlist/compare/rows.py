@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from shortlist._progress import each
 from shortlist.compare.significance import Pair, PairedTest, mcnemar_test, paired_bootstrap_tests
 from shortlist.metrics import RowNumbers, predictor_of, topk_hits
 from shortlist.recipes import own_metrics
@@ -62,7 +63,7 @@ def compare_over_rows(asked: Sequence[RowQuestion], read: RowReader) -> list[Pai
     Yes-or-no metrics of one run each, over rows, go through McNemar's test; others through the bootstrap, on
     the mean of each row over a group's runs.
     """
-    answers = [_test_or_bootstrap(question, read) for question in asked]
+    answers = [_test_or_bootstrap(question, read) for question in each("comparing", asked)]
     waiting = [result for result in answers if isinstance(result, _Bootstrap)]
     results = iter(_run_bootstraps(waiting))
     return [next(results) if isinstance(result, _Bootstrap) else result for result in answers]

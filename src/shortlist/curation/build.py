@@ -12,6 +12,7 @@ import torch
 
 from shortlist._bounds import check_choice
 from shortlist._checks import check_count, check_number
+from shortlist._progress import each
 from shortlist._store.files import replacing_folder, write_text
 from shortlist.checklist import Checklist
 from shortlist.class_table import ClassTable
@@ -261,7 +262,8 @@ def apply_plan(plan: BenchmarkPlan, dest: str | Path, *, link: Link = "hard") ->
         raise ValueError(f"{dest} exists and is not empty: nothing is overwritten, choose another name")
     with replacing_folder(dest) as temporary:
         images, folders = {}, folder_names(plan.class_table.ids)
-        for (source, target, part), about in zip(plan.rows, plan.about, strict=True):
+        rows = zip(plan.rows, plan.about, strict=True)
+        for (source, target, part), about in each("linking", rows, len(plan.rows)):
             folder = temporary / part / folders[target]
             folder.mkdir(parents=True, exist_ok=True)
             file = _free_name(folder, _file_name(source))

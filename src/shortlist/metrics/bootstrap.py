@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from shortlist._progress import each
+
 _BLOCK = 2**19  # rows drawn in one go, in resamples together
 _FEWEST = 8  # resamples in one go, so that values are read once for several of them
 _ROWS = 2**13  # of a piece
@@ -60,7 +62,7 @@ def resample_each(
     n, all_means = len(target), [_room(columns, num_resamples) for columns in asked]
     pieces = [list(_pieces(columns, target)) for columns in asked]
     block = max(_FEWEST, _BLOCK // n)
-    for start in range(0, num_resamples, block):
+    for start in each("resampling", range(0, num_resamples, block)):
         some = slice(start, min(start + block, num_resamples))
         drawn, rows = _draw(target, num_classes, some.stop - start, generator)
         for means, columns, column_pieces in zip(all_means, asked, pieces, strict=True):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import can_read_values, check_scores, promote, tensor_words
+from shortlist._progress import tell
 from shortlist.metrics.calibration import Activation, brier_of_rows, top_confidence
 from shortlist.metrics.nodes import NodeSums, node_sums
 from shortlist.metrics.ranks import Ranks, Ties, topk_hits, true_ranks
@@ -95,6 +96,7 @@ class RowMeasurer:
         self._columns: dict[str, Tensor] = {}
         self._nodes: dict[str, NodeSums] = {}
         self._seen = self._done = 0
+        tell("measuring", 0, rows)
 
     def add(self, scores: Tensor, target: Tensor, shown: Tensor | None) -> None:
         """Add a block of scores (m, c) with class indices (m,), and the scores of shown probabilities (m, c).
@@ -116,6 +118,7 @@ class RowMeasurer:
                 self._columns[name] = torch.empty(self._room, dtype=part.dtype)
             self._columns[name][self._done : self._done + len(target)] = part
         self._done += len(target)
+        tell("measuring", self._seen, self._room)
 
     def finish(self) -> RowNumbers:
         """Return the numbers of all rows that are not ignored."""

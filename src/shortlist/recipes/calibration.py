@@ -6,6 +6,7 @@ from functools import partial
 
 from torch import Tensor
 
+from shortlist._progress import each
 from shortlist.class_table import ClassTable
 from shortlist.predictors import CalibrationWarning, SetPredictor, calibrate_highest
 from shortlist.recipes.build import build_predictor
@@ -21,7 +22,7 @@ def calibrate_predictors(
 ) -> dict[str, SetPredictor]:
     """Build all predictors of a recipe and calibrate them on mapped scores (n, c) of rows of classes (n,)."""
     predictors = {}
-    for key, section in recipe.named_predictors.items():
+    for key, section in each("calibrating", recipe.named_predictors.items()):
         build = partial(build_predictor, recipe, key, class_table, score_map)
         if section.chooses_coverage:
             predictor = calibrate_highest(lambda level, build=build: build(coverage=level), scores, target)

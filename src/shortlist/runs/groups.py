@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from shortlist._progress import each
 from shortlist.metrics import Estimate, aggregate
 from shortlist.recipes import Recipe, differing_keys, flat_content, recipe_hash
 from shortlist.runs.finished import read_finished, why
@@ -82,7 +83,7 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[Run], dict[str, str]]:
         The finished runs, and by folder the reason why others are left out.
     """
     runs, left_out, seen = [], {}, set()
-    for path in itertools.chain.from_iterable(map(find_runs, paths)):
+    for path in each("reading runs", list(itertools.chain.from_iterable(map(find_runs, paths)))):
         place = path.resolve()
         if place in seen:
             continue
