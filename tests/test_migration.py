@@ -112,6 +112,22 @@ def test_lac_sets_are_those_of_mapie(rows):
     assert torch.equal(mapie_sets(rows, "lac"), our_sets((rows[0].double(), rows[1])))
 
 
+@pytest.mark.parametrize("peer", ["MAPIE", "TorchCP"])
+def test_the_example_in_three_libraries_has_the_same_sets(peer):
+    """As the page has it: each library goes on from the model, in names of its own."""
+    pytest.importorskip({"MAPIE": "mapie", "TorchCP": "torchcp.classification.predictor"}[peer])
+    section = PAGE.partition("## The same example in three libraries")[2].partition("## torchmetrics")[0]
+    blocks = dict(re.findall(r'^```python(?: title="(\w+)")?\n(.*?)^```$', section, re.S | re.M))
+    found = {}
+    for name in (peer, "shortlist"):
+        names = {}
+        exec(blocks[""] + blocks[name], names)
+        found[name] = torch.as_tensor(np.asarray(names["sets"])).bool()
+    assert torch.equal(found[peer], found["shortlist"])
+    sizes = found["shortlist"].sum(1)
+    assert found["shortlist"].shape == (597, 10) and sizes.min() < sizes.max()  # not lists of one digit
+
+
 def test_the_example_beside_mapie_has_the_same_sets_in_both_libraries():
     pytest.importorskip("mapie.classification")
     page = (Path(__file__).parents[1] / "docs" / "guides" / "scikit_learn.md").read_text()
