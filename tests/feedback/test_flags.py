@@ -183,3 +183,22 @@ def test_who_was_deleted_and_who_took_consent_back_are_in_no_later_build(locatio
             is_there = person == "cem"
             assert (photo in later) is is_there and (f"Author {person}".encode() in later) is is_there
             assert (hashlib.sha256(photo).hexdigest().encode() in later) is is_there
+
+
+@pytest.mark.slow
+def test_a_photo_that_somebody_else_gave_too_loses_all_that_a_deleted_person_said(location, tmp_path):
+    for label in ("ash", "oak"):
+        for seed in range(10):
+            file = tmp_path / "photos" / label / f"{seed}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(png(1000 + seed + 100 * (label == "oak"), (9, 9)))
+    output_of("data", "build", tmp_path / "photos", tmp_path / "data-1", "--split", "hash", "--apply")
+    photo = observed(location, "ann", 0)
+    assert b"Author ann" in grown(location, tmp_path, 1) and observed(location, "bob", 0) == photo
+    assert b"Author ann" in grown(location, tmp_path, 2)  # who gave it first
+    with FeedbackStore(location) as store:
+        item = observation_id(store.secret, "ann", "0").encode()
+        store.erase_person("ann")
+    later = grown(location, tmp_path, 3)
+    assert photo in later and b"Author bob" in later
+    assert b"Author ann" not in later and item not in later

@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,32 @@ class Frozen:
             else:
                 old[before.path] = replace(before, label=row.label)
         return list(old.values()), new
+
+    def given_by(self, photos: Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]) -> "Frozen":
+        """Return the same with other facts of copies of feedback that now belong to another observation.
+
+        Somebody else gave the same photo, and who gave it first was deleted or took consent back: nothing
+        that this person said of the photo stays.
+
+        Args:
+            photos: The photos of each observation now, with what is known of them.
+        """
+        facts = {
+            os.path.basename(file): {"observation": item, **about}
+            for item, several in photos.items()
+            for file, about in several
+            if _is_sha256(os.path.basename(file))
+        }
+
+        def changed(row: Row) -> Row:
+            now = facts.get(os.path.basename(self.earlier[row.path].original))
+            if now is None or now["observation"] == row.observation:
+                return row
+            texts: Any = {key: str(value) for key, value in now.items()}
+            return Row(row.address, row.label, row.split, **texts)
+
+        earlier = {path: image._replace(row=changed(image.row)) for path, image in self.earlier.items()}
+        return replace(self, rows=[changed(row) for row in self.rows], earlier=earlier)
 
     def place(self, rows: Sequence[Row], *, held_out: float, seed: int, left_out: Counter[str]) -> list[Row]:
         """Return new rows with their splits: none of them is test, and observations stay together.
