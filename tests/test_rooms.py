@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "shortlist"
 # the ground floor: small modules that every room may use, private ones too
 GROUND = (
-    *("_beta", "_bounds", "_checks", "_components", "_languages", "_messages", "_named_code"),
+    *("_beta", "_bounds", "_checks", "_components", "_languages", "_memory", "_messages", "_named_code"),
     *(
         "_names",
         "_precision",

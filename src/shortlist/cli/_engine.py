@@ -29,7 +29,7 @@ Device = Annotated[str, option("Device of the network, such as cpu or cuda.")]
 
 def run_pass(function: Callable[[Progress], T]) -> T:
     """Call a function with one that shows its progress."""
-    from shortlist.passes import keep_memory
+    from shortlist._memory import keep_memory
 
     keep_memory()
     with progress_report() as report, warnings_as_lines():

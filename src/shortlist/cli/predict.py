@@ -106,8 +106,8 @@ def predict(
     Loading a model never runs code that the model names. If the network is your own code, name the function
     that makes it with --network.
     """
+    from shortlist._memory import keep_memory
     from shortlist.model import Choice, Model
-    from shortlist.passes import keep_memory
     from shortlist.place import Place
 
     piped = out == Path("-")

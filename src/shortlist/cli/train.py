@@ -79,7 +79,7 @@ def train(
     Everything is written to one run folder. If a run was stopped, even by a kill, continue it with --resume.
     Code that a recipe names is refused without --allow-code.
     """
-    from shortlist.passes import keep_memory
+    from shortlist._memory import keep_memory
     from shortlist.recipes import load_recipe, make_recipe, moved
     from shortlist.training import is_first_process, resume as resume_run, train as train_run
 

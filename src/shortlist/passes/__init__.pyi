@@ -5,7 +5,6 @@ from .embedder import EmbedderSource as EmbedderSource
 from .join import join_head as join_head
 from .local import (
     Engine as Engine,
-    keep_memory as keep_memory,
     one_thread as one_thread,
     run_local as run_local,
 )

@@ -1,17 +1,17 @@
 """Run a pass on this machine: in this process, or in several."""
 
-import ctypes
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 import torch
 
 from shortlist._checks import check_count
+from shortlist._memory import keep_memory
 
 Work = Callable[[], Callable[[Any], Any]]
 """What a worker is made of: called once in each worker, it returns the function of a shard."""
@@ -31,18 +31,6 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def keep_memory() -> None:
-    """Have this process keep the memory that it frees, where the C library can be told so (glibc).
-
-    Otherwise the large buffers of a network go back to the system after each layer, and to get them anew
-    takes as long as the computing does.
-    """
-    with suppress(OSError, AttributeError):  # another C library
-        library = ctypes.CDLL(None)
-        library.mallopt(-4, 0)  # M_MMAP_MAX: no buffer of its own mapping
-        library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
 
 
 def function_of(work: Work) -> Callable[[Any], Any]:

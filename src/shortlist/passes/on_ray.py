@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from shortlist._checks import check_count
-from shortlist.passes.local import Work, function_of, keep_memory
+from shortlist._memory import keep_memory
+from shortlist.passes.local import Work, function_of
 
 _ATTEMPTS = 4  # Ray itself would try for ever with what kills each worker that takes it
 _END_SECONDS = 20.0  # for the threads of Ray Data, after an error too
