@@ -103,6 +103,8 @@ def test_every_verb_that_opens_a_model_has_the_one_option():
         name: next((one for one in command.params if "--network" in one.opts), None)
         for name, command in verbs().items()
     }
+    allow = {name for name, verb in verbs().items() if any("--allow-code" in one.opts for one in verb.params)}
+    assert {name for name, option in options.items() if option is not None} - allow == set()
     have = {name: option for name, option in options.items() if option is not None}
     assert set(have) == set(options) - WITHOUT, "say of a new verb whether it opens a model"
     assert len({option.help for option in have.values()}) == 1

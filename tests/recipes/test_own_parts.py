@@ -226,6 +226,8 @@ def test_every_verb_takes_own_parts_that_are_allowed(trained, tmp_path):
     )
     assert code == 0, err
     assert len({line.split(",")[0] for line in (tmp_path / "lists.csv").read_text().splitlines()[1:]}) == 120
+    code, _, err = run("export", "run", "-o", "exported", "--format", "torch", "--allow-code")
+    assert code == 0 and (tmp_path / "exported/predictors").is_dir(), err
 
 
 def test_metrics_of_ones_own_are_tested_over_rows(trained):

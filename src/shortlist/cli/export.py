@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from shortlist.cli._console import print_json, print_line, print_next, working
-from shortlist.cli._options import AsJson, DataPlace, ModelPlace, OwnNetwork, option
+from shortlist.cli._options import AllowCode, AsJson, DataPlace, ModelPlace, OwnNetwork, option
 
 if TYPE_CHECKING:
     from shortlist._progress import Progress
@@ -34,6 +34,7 @@ def export(
     ] = "float32",
     data: DataPlace = None,
     network: OwnNetwork = None,
+    allow_code: AllowCode = False,
     index: Annotated[
         Path | None,
         option("With --format app: index of known images; by default that of the model, if there is one."),
