@@ -316,7 +316,8 @@ def test_a_short_run_of_lists_of_twenty(tmp_path):
         save_embeddings(tmp_path / "data" / f"{part}.safetensors", rows, torch.arange(count) % 60)
     methods = ["cross_entropy", "networks_k20_5050", "sinkhorn_k10_1090"]
     overrides = [f"data.root={tmp_path / 'data'}", "data.val_fraction=0.3", "epochs=1", *SHORT]
-    suite = short_suite("petersen2022_imagenet21kp", methods, overrides)
+    vary = {"selection.metric": ["top10", "top20"]}
+    suite = short_suite("petersen2022_imagenet21kp", methods, overrides, vary=vary)
     state = run_suite(suite, tmp_path / "runs")
     assert not state.failed
     shown = rows_beside(tmp_path / "runs" / suite.name)
