@@ -79,10 +79,8 @@ async function decoded(photo) {
   });
   const { width, height } = bitmap;
   if (width * height > PIXELS) throw refusal(413, "too_many_pixels", `An image has more than ${PIXELS} pixels.`);
-  const context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
-  context.drawImage(bitmap, 0, 0);
+  const data = pixelsOf(bitmap);
   bitmap.close();
-  const { data } = context.getImageData(0, 0, width, height);
   const rgb = new Uint8Array(3 * width * height);
   for (let from = 0, to = 0; from < data.length; from += 4) {
     rgb[to++] = data[from];
@@ -90,6 +88,30 @@ async function decoded(photo) {
     rgb[to++] = data[from + 2];
   }
   return new (await runtime).Tensor("uint8", rgb, [height, width, 3]);
+}
+
+/** Red, green, blue and opacity of each pixel. */
+function pixelsOf(bitmap) {
+  const { width, height } = bitmap, context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+  context.drawImage(bitmap, 0, 0);
+  const { data } = context.getImageData(0, 0, width, height);
+  for (let place = 3; place < data.length; place += 4) if (data[place] < 255) return hiddenColors(bitmap) ?? data;
+  return data;
+}
+
+/** The same with the colors of what is transparent, which a canvas forgets and a texture keeps; null if there is none. */
+function hiddenColors(bitmap) {
+  const { width, height } = bitmap, gl = new OffscreenCanvas(1, 1).getContext("webgl");
+  if (!gl || Math.max(width, height) > gl.getParameter(gl.MAX_TEXTURE_SIZE)) return null;
+  const texture = gl.createTexture(), data = new Uint8Array(4 * width * height);
+  gl.bindTexture(gl.TEXTURE_2D, texture);
+  gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE, bitmap);
+  gl.bindFramebuffer(gl.FRAMEBUFFER, gl.createFramebuffer());
+  gl.framebufferTexture2D(gl.FRAMEBUFFER, gl.COLOR_ATTACHMENT0, gl.TEXTURE_2D, texture, 0);
+  gl.readPixels(0, 0, width, height, gl.RGBA, gl.UNSIGNED_BYTE, data);
+  const isRead = gl.getError() === gl.NO_ERROR;
+  gl.getExtension("WEBGL_lose_context")?.loseContext();
+  return isRead ? data : null;
 }
 
 let last = Promise.resolve(); // one request at a time: the network is busy with it

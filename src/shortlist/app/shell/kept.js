@@ -88,11 +88,18 @@ async function sendAll() {
     answer.photos.forEach((photo, index) => form.append("images", new Blob([photo]), `photo-${index + 1}`));
     const why = await sendOne(`${server}/v1/feedback`, form, headers);
     if (why) return say("failed", { sent, why });
-    await inStore("readwrite", (store) => store.put({ ...answer, sent: new Date().toISOString() }));
+    await inStore("readwrite", (store) => markSent(store, answer.id));
     sent += 1;
     await show();
   }
   say("sent", { sent });
+}
+
+/** Mark an answer as sent, if it was not forgotten meanwhile, such as in another tab. */
+function markSent(store, id) {
+  const asked = store.get(id);
+  asked.onsuccess = () => asked.result && store.put({ ...asked.result, sent: new Date().toISOString() });
+  return asked;
 }
 
 /** Send a form, and return why it was not taken; nothing if it was. */
