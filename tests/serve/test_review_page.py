@@ -382,3 +382,24 @@ def test_a_flagged_photo_is_said_to_wait(profile, server, width, scheme):
     assert violations(bob) == []
     (event,) = read_events(server[1])
     assert event.flags == ("blurred", "small")
+
+
+@pytest.mark.slow
+def test_who_says_no_to_the_same_photos_takes_them_back(profile, server):
+    ann = profile()
+    upload(ann, photo(50))
+    ann.locator("#consent-yes").check()
+    ann.get_by_role("button", name="Let others name it").click()
+    ann.get_by_text("Thank you. Others can name it now.").wait_for()
+    ann.get_by_role("button", name="Start again").click()
+    upload(ann, photo(50))
+    ann.wait_for_selector("li.candidate")
+    assert "send the same photos again and say no" in ann.locator("main").text_content()
+    ann.locator("#consent-no").check()
+    ann.get_by_role("button", name="I do not know").click()
+    ann.get_by_text("Your answer is kept.").wait_for()
+    given, withdrawn = read_events(server[1])
+    assert given.item == withdrawn.item and not given.consent and not withdrawn.consent
+    assert [path for path in (server[1] / "images").rglob("*") if path.is_file()] == []
+    bob = profile("/review")
+    bob.get_by_text("Nothing waits for you now.").wait_for()
