@@ -102,7 +102,7 @@ bench: $(BENCH_READY)  ## speed beside cross-entropy and beside peers
 	$(BIN)/python benchmarks/score.py --ray
 	$(BIN)/python benchmarks/sizing.py
 	$(BIN)/python benchmarks/embed.py
-	$(BIN)/python benchmarks/embed.py
+	$(BIN)/python benchmarks/photo_to_list.py --number 200 --large 20
 	$(BIN)/python benchmarks/large_runs.py --rows 5000 --classes 5000
 
 clean:

@@ -13,20 +13,28 @@ start. Of images of 16 bits the upper 8 are read; those of 32 bits, whose range 
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 from shortlist._bounds import check_choice
 from shortlist._row_facts import RowFacts
+from shortlist.datasets.prepared import PreparedImages
 from shortlist.datasets.transforms import EvalTransform
-from shortlist.preprocessing import read_image, reason_of, refuse_special_files, with_8_bits
+from shortlist.preprocessing import (
+    Preprocessing,
+    read_decoded,
+    reason_of,
+    refuse_special_files,
+    with_8_bits,
+)
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -127,6 +135,7 @@ class ImageFiles(Dataset):
         self.targets, self.facts = targets, facts
         self.on_error: OnError = on_error
         self.transform = EvalTransform() if transform is None else transform
+        self._prepared: PreparedImages | None = None
         # in shared memory: what one worker finds, all know
         self._failed = torch.zeros(len(self.paths), dtype=torch.bool).share_memory_()
         self._warned = False
@@ -139,29 +148,114 @@ class ImageFiles(Dataset):
         return len(self.targets)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        index = range(len(self))[index]
-        try:
-            image = read_image(self.paths[index])
-        except ValueError as error:
-            if self.on_error == "raise":
-                raise
-            self._failed[index] = True
-            if not self._warned:
-                self._warned = True
-                warnings.warn(
-                    f"{error}. It is left out (class {IGNORED}). Others are left out too, without "
-                    "a further warning: see .unreadable, or run `shortlist data check`",
-                    stacklevel=2,
-                )
-            return self._blank(), IGNORED
-        return self.transform(image), int(self.targets[index])
+        inputs, targets = self.batch(torch.tensor([range(len(self))[index]]))
+        return inputs[0], int(targets[0])
 
-    def _blank(self) -> Tensor:
+    def keep_prepared(self, folder: str | Path | None = None) -> None:
+        """Keep photos on the disk at the size that the transform needs, for the next epochs.
+
+        Random parts are then taken of photos whose shorter side is at most twice the ``needed_side``.
+
+        Raises:
+            ValueError: The transform does not say what it needs.
+        """
+        side = getattr(self.transform, "needed_side", None)
+        if side is None:
+            raise ValueError(
+                "train_transform and eval_transform must have a needed_side to keep photos at that size"
+            )
+        rule = self._rule
+        what = f"shorter side <= {2 * side}" if rule is None else f"{rule.to_dict() | {'mean': 0, 'std': 0}}"
+        self._prepared = PreparedImages(what, folder)
+
+    @property
+    def _rule(self) -> Preprocessing | None:
+        """The preprocessing that is all of the transform, if there is one."""
+        if isinstance(self.transform, EvalTransform):
+            return self.transform.preprocessing
+        return self.transform if isinstance(self.transform, Preprocessing) else None
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the rows with these indices and their classes; all cores decode, unless this is a worker."""
         from PIL import Image
 
-        return torch.zeros_like(self.transform(Image.new("RGB", (64, 64))))
+        rows = indices.tolist()
+        rule, inputs, targets, failed = self._rule, [], self.targets[indices], []
+        for place, start in enumerate(_in_threads(self._start, rows)):
+            if isinstance(start, ValueError):
+                self._note(rows[place], start)
+                failed.append(place)
+                blank = Image.new("RGB", (64, 64))
+                start = (blank,) if rule is None else rule.bytes_of(blank)
+            # in the order of the rows, as random draws are made here
+            inputs.append(start if isinstance(start, Tensor) else self.transform(*start))
+        stacked = torch.stack(inputs) if rule is None else rule.normalized(torch.stack(inputs))
+        stacked[failed], targets[failed] = 0, IGNORED
+        return stacked, targets
+
+    def _start(self, row: int) -> "Tensor | tuple[Any, ...] | ValueError":
+        """Return the bytes of a row, or what its transform takes, or why there is nothing."""
+        path, rule, side = self.paths[row], self._rule, getattr(self.transform, "needed_side", None)
+        try:
+            if rule is not None:
+                if self._prepared is None:
+                    return rule.bytes_of_file(path)
+                made = self._prepared.pixels(path, lambda: rule.bytes_of_file(path).permute(1, 2, 0).numpy())
+                return torch.from_numpy(made).permute(2, 0, 1)
+            if side is None:  # somebody's own transform
+                return (read_decoded(path).image,)
+            if self._prepared is None:
+                return read_decoded(path, side)
+            return (_image_of(self._prepared.pixels(path, lambda: _smaller(path, 2 * side))),)
+        except ValueError as error:
+            return error
+
+    def _note(self, row: int, error: ValueError) -> None:
+        """Remember a row that cannot be read; the first one is named."""
+        if self.on_error == "raise":
+            raise error
+        self._failed[row] = True
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{error}. It is left out (class {IGNORED}). Others are left out too, without "
+                "a further warning: see .unreadable, or run `shortlist data check`",
+                stacklevel=4,
+            )
 
     @property
     def unreadable(self) -> list[str]:
         """Files that could not be read so far."""
         return [self.paths[int(i)] for i in self._failed.nonzero().squeeze(1)]
+
+
+def _in_threads(function: Callable[[int], Any], rows: Sequence[int]) -> Iterator[Any]:
+    """Apply a function to rows, in their order; some ahead, so that few large photos are held at a time."""
+    if len(rows) == 1 or get_worker_info() is not None:  # there is a worker for each core already
+        yield from map(function, rows)
+        return
+    cores = os.cpu_count() or 1
+    with ThreadPoolExecutor(cores) as pool:  # decoders let other threads run
+        waiting = deque(pool.submit(function, row) for row in rows[: 2 * cores])
+        for row in [*rows[2 * cores :], *[None] * len(waiting)]:
+            made = waiting.popleft().result()
+            if row is not None:
+                waiting.append(pool.submit(function, row))
+            yield made
+
+
+def _smaller(path: str, side: int) -> np.ndarray:
+    """Return the pixels of a photo, made smaller if its shorter side is longer than this."""
+    from PIL import Image
+
+    image, box = read_decoded(path, side)
+    width, height = box[2] - box[0], box[3] - box[1]
+    factor = min(1.0, side / min(width, height))
+    size = max(1, round(factor * width)), max(1, round(factor * height))
+    return np.asarray(image if size == image.size else image.resize(size, Image.Resampling.BILINEAR, box=box))
+
+
+def _image_of(pixels: np.ndarray) -> "Image.Image":
+    from PIL import Image
+
+    return Image.fromarray(pixels)

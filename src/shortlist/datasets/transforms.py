@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from shortlist._checks import check_count, check_number
-from shortlist.preprocessing import Preprocessing, normalize, pixels_of
+from shortlist.preprocessing import Box, Preprocessing, normalize, pixels_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -95,6 +95,7 @@ class EvalTransform:
 
     Attributes:
         preprocessing: The same rule, as a value that is saved with a model.
+        needed_side: Length of the shorter side of a photo that is needed.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class EvalTransform:
         if resize < size:
             raise ValueError(f"resize must be >= size ({size}), got {resize}")
         self.preprocessing = Preprocessing(height=size, width=size, resize=resize, mean=mean, std=std)
+        self.needed_side = self.preprocessing.side
 
     def __call__(self, image: "Image.Image") -> Tensor:
         """Transform one RGB image."""
@@ -148,9 +150,10 @@ class TrainTransform:
         if not 0 < ratio[0] <= ratio[1]:
             raise ValueError(f"ratio must be two numbers > 0, ascending, got {ratio}")
         self.size, self.area, self.ratio, self.flip = size, area, ratio, flip
+        self.needed_side = size
         self.mean, self.std = tuple(mean), tuple(std)
 
-    def _part(self, width: int, height: int) -> tuple[float, float, float, float]:
+    def _part(self, width: float, height: float) -> tuple[float, float, float, float]:
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         for share, shape, across, down in torch.rand(10, 4, dtype=torch.float64).tolist():
             area = width * height * (self.area[0] + share * (self.area[1] - self.area[0]))
@@ -164,11 +167,13 @@ class TrainTransform:
         left, top = (width - w) / 2, (height - h) / 2
         return left, top, left + w, top + h
 
-    def __call__(self, image: "Image.Image") -> Tensor:
-        """Transform one RGB image."""
+    def __call__(self, image: "Image.Image", box: Box | None = None) -> Tensor:
+        """Transform one RGB image; ``box`` is what of it is taken, as of a decoded photo."""
         from PIL import Image
 
-        part = self._part(*image.size)
+        left, upper, right, lower = box or (0, 0, *image.size)
+        part = self._part(right - left, lower - upper)
+        part = left + part[0], upper + part[1], left + part[2], upper + part[3]
         crop = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=part)
         if self.flip and torch.rand(()) < 0.5:
             crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)

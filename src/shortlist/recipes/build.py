@@ -12,6 +12,7 @@ from shortlist._progress import Progress
 from shortlist.class_table import ClassTable
 from shortlist.datasets import (
     ChangedSplit,
+    ImageFiles,
     LabelPairs,
     Split,
     Splits,
@@ -22,6 +23,7 @@ from shortlist.datasets import (
     have_same_rows,
     rank_within_class,
     redraw_within_groups,
+    unchanged,
 )
 from shortlist.models import (
     HeadName,
@@ -63,8 +65,15 @@ def build_data(recipe: Recipe, *, progress: Progress | None = None) -> Splits:
                 f"data.{key} must be left out for {section.name}, which is not read from image files"
             )
         options[key] = TRANSFORMS[transform.name](**transform.options)
+    if section.prepared and not info.reads_files:
+        raise ValueError(f"data.prepared must be no for {section.name}, which is not read from image files")
     data = info.build(**options)
     _check_kind(recipe, data)
+    if section.prepared:
+        for split in (data.train, data.val, data.test, *data.further.values()):
+            files, _ = unchanged(split)
+            if isinstance(files, ImageFiles):
+                files.keep_prepared()
     if section.val_is_test:
         data = replace(data, val=data.test, further={part: data.further["test"] for part in data.further})
     _check_rows(data)

@@ -18,7 +18,10 @@ CALIBRATED_KEYS = ("adjust", "predictors", "novelty", "evaluation")
 def recipe_content(recipe: Recipe) -> dict[str, Any]:
     """Return the recipe as plain values, without keys that do not change its results."""
     unimportant: dict[str, Any] = dict.fromkeys(RUNTIME_KEYS, True) | {"selection": {"keep"}}
-    return recipe.model_dump(mode="json", exclude=unimportant)
+    content = recipe.model_dump(mode="json", exclude=unimportant)
+    if not recipe.data.prepared:  # as before there was such a key
+        del content["data"]["prepared"]
+    return content
 
 
 def flat_content(recipe: Recipe) -> dict[str, Any]:

@@ -88,8 +88,10 @@ class DataSection(NamedSection):
     ``label_noise`` redraws that share of the training labels within their parents of ``noise_level``, or with
     ``noise_blocks`` within blocks of so many classes in alphabetical order;
     ``max_per_class`` keeps that many training rows of each class. Both are drawn with the run's seed.
-    ``train_transform`` and ``eval_transform`` are for image files. ``val_is_test`` takes the test split for
-    validation too, as where an experiment was published without one: then nothing should be chosen by it.
+    ``train_transform`` and ``eval_transform`` are for image files. ``prepared`` keeps their pixels on the
+    disk, at the size that is needed (:meth:`~shortlist.datasets.images.ImageFiles.keep_prepared`).
+    ``val_is_test`` takes the test split for validation too, as where an experiment was published without one:
+    then nothing should be chosen by it.
     """
 
     name: str = "glyphs"
@@ -100,6 +102,7 @@ class DataSection(NamedSection):
     train_transform: TransformSection | None = None
     eval_transform: TransformSection | None = None
     val_is_test: bool = False
+    prepared: bool = False
 
 
 class ModelSection(NamedSection):

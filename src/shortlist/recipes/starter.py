@@ -228,7 +228,8 @@ def _data(opened: Found, features: Features | None) -> dict[str, Any]:
         return {"name": "embeddings", "root": str(features.folder), "val_fraction": 0.1}
     if not opened.are_images:
         return opened.data
-    return {**opened.data, "image_size": 32 if min(opened.input_shape) <= 40 else 64}
+    size = 32 if min(opened.input_shape) <= 40 else 64
+    return {**opened.data, "image_size": size, "prepared": True}
 
 
 def _set_lines(opened: Found, k: int) -> list[str]:

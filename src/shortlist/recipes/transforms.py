@@ -8,6 +8,7 @@ from torch import Tensor
 
 from shortlist._checks import check_count
 from shortlist.datasets import IMAGENET_MEAN, IMAGENET_STD, EvalTransform, TrainTransform, image_to_tensor
+from shortlist.preprocessing import Box
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -41,15 +42,18 @@ class RandomCrop:
         if self.resize < size:
             raise ValueError(f"resize must be >= size ({size}), got {resize}")
         self.mean, self.std = tuple(mean), tuple(std)
+        self.needed_side = self.resize  # of a photo's shorter side that is needed
 
-    def __call__(self, image: "Image.Image") -> Tensor:
-        """Transform one RGB image."""
+    def __call__(self, image: "Image.Image", box: Box | None = None) -> Tensor:
+        """Transform one RGB image; ``box`` is what of it is taken, as of a decoded photo."""
         from PIL import Image
 
         # the wanted square in the image's own pixels: one resampling does both the scaling and the crop
-        side = min(image.size) * self.size / self.resize
+        start, upper, right, lower = box or (0, 0, *image.size)
+        width, height = right - start, lower - upper
+        side = min(width, height) * self.size / self.resize
         across, down = torch.rand(2, dtype=torch.float64).tolist()
-        left, top = across * (image.width - side), down * (image.height - side)
+        left, top = start + across * (width - side), upper + down * (height - side)
         box = (left, top, left + side, top + side)
         crop = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
         if self.flip and torch.rand(()) < 0.5:
