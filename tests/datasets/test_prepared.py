@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from shortlist.datasets import EvalTransform, ImageFiles, TrainTransform
+from shortlist.preprocessing import read_image
 from shortlist.recipes.build import build_data
 from shortlist.recipes.content import recipe_content, recipe_hash
 from shortlist.recipes.recipe import Recipe
@@ -153,6 +154,27 @@ def test_unreadable_photos_are_left_out(photos, tmp_path):
     assert targets.tolist() == [0, 1, -100, 3, 4, -100]
     assert not inputs[2].any() and not inputs[5].any() and inputs[4].any()
     assert len(kept(tmp_path / "cache")) == 4
+
+
+class Darker(EvalTransform):
+    def __call__(self, image):
+        return super().__call__(image.point(lambda value: value // 2))
+
+
+class DarkerPart(TrainTransform):
+    def __call__(self, image):
+        return super().__call__(image.point(lambda value: value // 2))
+
+
+@pytest.mark.parametrize("kind", [Darker, DarkerPart])
+def test_a_transform_that_extends_ours_is_called(kind, photos):
+    files = files_of(photos, kind(32))
+    torch.manual_seed(0)
+    right = kind(32)(read_image(photos[4]))
+    torch.manual_seed(0)
+    assert torch.equal(files[4][0], right)
+    with pytest.raises(ValueError, match="must have a needed_side"):
+        files.keep_prepared()
 
 
 def test_transforms_of_others_are_refused(photos):

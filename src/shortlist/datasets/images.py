@@ -159,21 +159,27 @@ class ImageFiles(Dataset):
         Raises:
             ValueError: The transform does not say what it needs.
         """
-        side = getattr(self.transform, "needed_side", None)
-        if side is None:
+        side, rule = self._side, self._rule
+        if side is None and rule is None:
             raise ValueError(
                 "train_transform and eval_transform must have a needed_side to keep photos at that size"
             )
-        rule = self._rule
-        what = f"shorter side <= {2 * side}" if rule is None else f"{rule.to_dict() | {'mean': 0, 'std': 0}}"
-        self._prepared = PreparedImages(what, folder)
+        kept = {"shorter side": 2 * side} if side else rule.to_dict() | {"mean": 0, "std": 0} if rule else {}
+        self._prepared = PreparedImages(str(kept), folder)
 
     @property
     def _rule(self) -> Preprocessing | None:
         """The preprocessing that is all of the transform, if there is one."""
-        if isinstance(self.transform, EvalTransform):
-            return self.transform.preprocessing
-        return self.transform if isinstance(self.transform, Preprocessing) else None
+        transform: Any = self.transform
+        if type(transform) is EvalTransform:  # a subclass may do more
+            return transform.preprocessing
+        return transform if type(transform) is Preprocessing else None
+
+    @property
+    def _side(self) -> int | None:
+        """The side that the transform needs, if it says so and takes a part of a decoded photo."""
+        kind: Any = type(self.transform)
+        return vars(self.transform)["needed_side"] if "takes_box" in vars(kind) else None
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows with these indices and their classes; all cores decode, unless this is a worker."""
@@ -195,7 +201,7 @@ class ImageFiles(Dataset):
 
     def _start(self, row: int) -> "Tensor | tuple[Any, ...] | ValueError":
         """Return the bytes of a row, or what its transform takes, or why there is nothing."""
-        path, rule, side = self.paths[row], self._rule, getattr(self.transform, "needed_side", None)
+        path, rule, side = self.paths[row], self._rule, self._side
         try:
             if rule is not None:
                 if self._prepared is None:

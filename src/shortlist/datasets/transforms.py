@@ -95,7 +95,6 @@ class EvalTransform:
 
     Attributes:
         preprocessing: The same rule, as a value that is saved with a model.
-        needed_side: Length of the shorter side of a photo that is needed.
     """
 
     def __init__(
@@ -111,7 +110,6 @@ class EvalTransform:
         if resize < size:
             raise ValueError(f"resize must be >= size ({size}), got {resize}")
         self.preprocessing = Preprocessing(height=size, width=size, resize=resize, mean=mean, std=std)
-        self.needed_side = self.preprocessing.side
 
     def __call__(self, image: "Image.Image") -> Tensor:
         """Transform one RGB image."""
@@ -133,6 +131,8 @@ class TrainTransform:
         mean: Mean that is subtracted from each channel.
         std: Standard deviation by which each channel is divided.
     """
+
+    takes_box = True
 
     def __init__(
         self,

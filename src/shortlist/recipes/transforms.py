@@ -28,6 +28,8 @@ class RandomCrop:
         std: Standard deviation by which each channel is divided.
     """
 
+    takes_box = True
+
     def __init__(
         self,
         size: int = 224,
