@@ -53,6 +53,15 @@ def test_a_published_set_is_recognized_by_its_files(tmp_path):
     assert load_recipe(tmp_path / "first.yaml").data.name == "plantnet300k"
 
 
+@pytest.mark.parametrize(("classes", "metric"), [(12, "macro_top1"), (60, "macro_top5")])
+def test_the_first_place_chooses_the_epoch_of_few_classes(classes, metric, tmp_path):
+    """Of 12 classes the second epoch had the right one among five guesses each time: it was kept."""
+    trees.class_folders(tmp_path / "photos", {f"class {i}": 3 for i in range(classes)})
+    (tmp_path / "first.yaml").write_text(starter_recipe(look_at(tmp_path / "photos"), "first"))
+    recipe = load_recipe(tmp_path / "first.yaml")
+    assert recipe.selection.metric == metric and recipe.predictors["top5"].options == {"k": 5}
+
+
 def test_embeddings_and_lists_are_recognized(tmp_path):
     x, y = torch.randn(480, 8), torch.arange(480) % 12
     save_embeddings(tmp_path / "train.safetensors", x, y)

@@ -21,6 +21,7 @@ from shortlist.recipes.default_sets import default_predictors, default_size
 
 _LISTS = (".csv", ".parquet", ".txt")
 _LOOKED_AT = 100  # images whose size is read
+_MANY_CLASSES = 50  # of fewer, an early epoch has all of them among its first guesses
 _LONG_TAIL = 10  # times as many rows in the largest class as in the smallest
 
 
@@ -209,7 +210,7 @@ def starter_recipe(opened: Found, name: str, features: Features | None = None) -
         f"optimizer: {{name: sgd, lr: {0.05 if from_nothing else 0.1}}}",
         f"epochs: {epochs}",
         f"batch_size: {32 if train < 2000 else 128}",
-        *_selection_lines(k, from_nothing),
+        *_selection_lines(k if classes >= _MANY_CLASSES else 1, from_nothing),
         *_set_lines(opened, k),
         "# Processes that load images; 0 loads them in the training process itself.",
         f"workers: {2 if from_nothing and train > 5000 else 0}",
@@ -258,8 +259,9 @@ def _selection_lines(k: int, from_nothing: bool) -> list[str]:
             "# of auto as coverage they choose nothing, and the promise is exact.",
             "selection: {metric: last}",
         ]
+    among = "in first place" if k == 1 else f"among {k} guesses"
     return [
-        f"# The epoch is kept that has the right class most often among {k} guesses, as a mean over classes",
+        f"# The epoch is kept that has the right class most often {among}, as a mean over classes",
         "# (macro), on the validation rows.",
         f"selection: {{metric: macro_top{k}}}",
     ]
