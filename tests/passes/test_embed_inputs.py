@@ -230,7 +230,7 @@ def test_what_cannot_be_embedded_is_said(tmp_path):
     (tmp_path / "blank").mkdir()
     write_tar(tmp_path / "blank/1.tar", {})
     for data, words in [
-        ("features", r"DATA must be images, which embed makes embeddings of, got embeddings: .*features"),
+        ("features", r"DATA must be images, got embeddings: .*features"),
         ("features/test.safetensors", r"got embeddings"),
         ("loose", r"holds 1 images beside its class folders, such as .*loose/b.png"),
         ("parts", r"holds 2 images beside its folders train, such as .*parts/oak/image 0.jpg"),
@@ -242,7 +242,7 @@ def test_what_cannot_be_embedded_is_said(tmp_path):
         ("empty", r"holds no images, no tar files and no embeddings"),
         (
             "nothing",
-            r"a list \(.csv or .parquet\) or tar files, got .*nothing, which is none of these",
+            r"a list \(.csv or .parquet\) or tar files, got .*nothing",
         ),
         ("tars", r"a split \(train\), .*other.tar"),
         ("blank", r"none of the images could be read, there are none"),

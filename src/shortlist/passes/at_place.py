@@ -1,4 +1,4 @@
-"""Lists of scored rows at a place: made while all scores are at hand, and measured from what is kept."""
+"""Lists of scored rows for a place. They are made during the pass, which has the scores of all classes."""
 
 import hashlib
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class PlaceLists:
     coverage: float
 
     def key(self, model: Model) -> dict[str, Any]:
-        """Return what the lists depend on, beside the scores.
+        """Return what the lists depend on, except the scores, for the header of parts.
 
         Raises:
             ValueError: If the model cannot make such lists.
@@ -41,7 +41,7 @@ class PlaceLists:
         }
 
     def columns(self, model: Model, scores: Tensor, target: Tensor, keep: int) -> dict[str, Tensor]:
-        """Return the lists of scores (n, c), and those of all rows together that are cut to the place.
+        """Return lists for the place from scores (n, c), and the usual lists cut to the place.
 
         Columns: ``place.classes`` and ``place.probabilities`` (n, m) of the m best classes there, best first;
         ``place.set`` (n, m), whether each of them is in the set; ``place.whole``, whether no other is; and

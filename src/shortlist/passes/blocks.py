@@ -1,4 +1,4 @@
-"""The rows of a shard in blocks of one size, read by threads while the network works on the one before."""
+"""Map the rows of a shard in blocks. Threads read the next block while the network works on a block."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +12,13 @@ from shortlist.passes.shards import ShardRows
 from shortlist.preprocessing import Preprocessing
 
 IMAGES = 32
-"""Images that go through a network at a time."""
+"""Number of images in a block."""
 
 
 def read_blocks(
     rows: ShardRows, preprocessing: Preprocessing | None, pool: ThreadPoolExecutor, size: int
 ) -> Iterator[Block]:
-    """Give the rows of a shard in blocks of ``size`` rows, with reasons for rows that cannot be read."""
+    """Give the rows of a shard in blocks of ``size`` rows, and the reasons why rows cannot be read."""
     if rows.inputs is not None:
         return (
             _of_inputs(start, rows.inputs[start : start + size]) for start in range(0, len(rows.ids), size)
@@ -29,18 +29,21 @@ def read_blocks(
     def load(row: int) -> Tensor:
         return preprocessing.bytes_of_file(rows.content(row))
 
-    # normalized all at once: one after the other would take several times as long
+    # a block is normalized at once: image by image would take several times as long
     return loaded_blocks(load, len(rows.ids), pool, size, preprocessing.normalized)
 
 
 def _of_inputs(start: int, inputs: Tensor) -> Block:
     finite = inputs.isfinite().flatten(1).all(1)
-    rows, bad = ((start + which.nonzero()[:, 0]).tolist() for which in (finite, ~finite))
+    rows, bad = ((start + mask.nonzero()[:, 0]).tolist() for mask in (finite, ~finite))
     return Block(rows, inputs[finite], dict.fromkeys(bad, "it holds NaN or infinity"))
 
 
 def padded(function: Callable[[Tensor], Tensor], inputs: Tensor, size: int) -> Tensor:
-    """Call a function on rows (n, ...) filled up to ``size``: its last bits depend on the number of rows."""
+    """Call a function on rows (n, ...), filled up with zeros to ``size`` rows.
+
+    The last bits of a product depend on its number of rows, so this number is always the same.
+    """
     if len(inputs) == size:
         return function(inputs)
     filled = inputs.new_zeros(size, *inputs.shape[1:])
@@ -58,20 +61,17 @@ def map_rows(
     problem: str,
     width: int = 0,
 ) -> Mapped:
-    """Map the rows of a shard, block by block.
-
-    Rows go through the network in blocks of one size, by their place in the shard, and a block that is not
-    full is filled up: the last bits of a product depend on the number of its rows.
+    """Map the rows of a shard, block by block. The result does not depend on how rows are grouped.
 
     Args:
         rows: The rows.
         blocks: Their blocks.
         network: Function from inputs (size, ...) to outputs (size, width).
         columns: Function from the outputs of some rows, on the CPU, and the numbers of these rows. It returns
-            which rows are good (n,), bool, and by name what is kept of the good ones.
+            columns of the good rows by name, and which rows are good (n,), bool.
         size: Number of rows of a block.
-        problem: Why a row that is not good cannot be used.
-        width: Number of outputs of a row, for columns without any row.
+        problem: Error message for rows that are not good.
+        width: Number of outputs of a row, to make empty columns if no row can be read.
     """
     parts: list[dict[str, Tensor]] = []
     kept: list[int] = []

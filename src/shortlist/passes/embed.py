@@ -36,11 +36,11 @@ class EmbedCounts:
     """The counts of a pass that embedded images.
 
     Args:
-        rows: Number of embeddings, by part of the data.
+        rows: Number of embeddings of each split.
         dimensions: Number of features of a row.
         classes: Number of classes.
         without_class: Number of embeddings whose class is not known; their class index is -100.
-        unreadable: Number of images that have none, since they cannot be read or their features are too
+        unreadable: Number of images without an embedding: they cannot be read, or their features are too
             large for half precision.
         kept: Number of shards that an earlier call had finished.
     """
@@ -54,7 +54,7 @@ class EmbedCounts:
 
 
 def _open(source: EmbedderSource, classes: ClassTable) -> tuple[dict[str, Any], Map]:
-    """Load a network: what its parts depend on, and the map of this pass."""
+    """Load a network, and return what parts depend on and the map of this pass."""
     embedder = source.open()
     made = {"model": embedder.digest, "preprocessing": embedder.preprocessing.to_dict()}
     return made, partial(embed_shard, embedder, classes)
@@ -93,9 +93,9 @@ def embed_images(
 ) -> EmbedCounts:
     """Embed images, and write a data set of embeddings (``data: embeddings``).
 
-    Each shard of rows becomes one file, which appears when it is complete; ``embeddings.json``, written last,
-    lists them. If the call is stopped, the next one goes on where it was. Images that cannot be read are
-    left out, counted and named.
+    Each shard of rows becomes one file, which appears when it is complete. ``embeddings.json``, written last,
+    lists the files. If the call is stopped, the next call makes only the missing files. Images that cannot be
+    read are left out, counted and named.
 
     Args:
         source: Where the network comes from.
@@ -112,11 +112,10 @@ def embed_images(
     folder, source = Path(absolute(folder)), source.absolute()
     _check_outside(folder, Path(absolute(data)))
     shards, table = shards_to_embed(data, shard_rows=shard_rows)
-    opened, workers = partial(_open, source, table), workers or usual_workers(source.device)
-    made = opened()[0]  # here too, to know the network's hash, and to fail early
-    work = Pass(opened, source.model, str(folder), ".safetensors", made, workers)
-    every = [shard for part in shards.values() for shard in part]
-    with pass_over(every, work, MANIFEST, engine, progress) as (parts, kept):
+    open_network, workers = partial(_open, source, table), workers or usual_workers(source.device)
+    made = open_network()[0]  # here too, to know the network's hash, and to fail early
+    work = Pass(open_network, source.model, str(folder), ".safetensors", made, workers)
+    with pass_over([*chain(*shards.values())], work, MANIFEST, engine, progress) as (parts, kept):
         made = {"network": source.model, "images": absolute(data), **made}
         return _finish(folder, parts, table, made, kept)
 
@@ -128,21 +127,19 @@ def embedded_images(folder: str | Path) -> tuple[str, PathList]:
         folder: Folder that :func:`embed_images` wrote.
 
     Returns:
-        The place of the images, which was its argument ``data``, and the path of each row, in the order of
-        the files of the folder.
+        The argument ``data`` of that call, and the path of each image, in the order of the embeddings.
 
     Raises:
-        ValueError: If the folder does not say it, or the images are gone.
+        ValueError: If the folder does not say where its images are, or the images are gone.
     """
-    whole = (Path(folder) / MANIFEST).is_file()
-    place = read_manifest(folder).get("images") if whole else None
-    if place is None or tar_files(place):
+    data = read_manifest(folder).get("images") if (Path(folder) / MANIFEST).is_file() else None
+    if data is None or tar_files(data):
         raise ValueError(f"{folder} does not say in which files its images are")
-    root = folder_of(place) if is_table(place) or os.path.isfile(place) else place
+    root = folder_of(data) if is_table(data) or os.path.isfile(data) else data
     if not is_address(root) and not os.path.isdir(root):
         raise ValueError(f"the images of {folder} are no longer in {root}")
     files = chain.from_iterable(embedding_files(folder).values())
-    return place, PathList(full_path(root, name) for file in files for name in ids_of_part(file))
+    return data, PathList(full_path(root, name) for file in files for name in ids_of_part(file))
 
 
 def _check_outside(folder: Path, data: Path) -> None:

@@ -14,17 +14,17 @@ from shortlist._checks import check_count
 from shortlist._memory import keep_memory
 
 Work = Callable[[], Callable[[Any], Any]]
-"""What a worker is made of: called once in each worker, it returns the function of a shard."""
+"""Function that each worker calls once. It returns the function from a shard to its result."""
 
 Engine = Callable[..., Iterator[Any]]
-"""What runs work on shards, as :func:`run_local` does."""
+"""Function that runs work on shards, such as :func:`run_local`."""
 
 _function: Callable[[Any], Any] | None = None  # of this worker process
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one thread inside this context: the last bits of a product depend on their number."""
+    """Compute on one thread inside this context: the number of threads changes the last bits of products."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -34,9 +34,9 @@ def one_thread() -> Iterator[None]:
 
 
 def function_of(work: Work) -> Callable[[Any], Any]:
-    """Return the function of a shard; if it cannot be made, one that says why for each shard.
+    """Return the function of a shard; if it cannot be made, a function that raises the error for each shard.
 
-    Neither processes nor actors report an error of a worker that starts.
+    Pools of processes and of actors do not report an error of a worker that starts.
     """
     try:
         return work()
@@ -81,7 +81,7 @@ def run_local(work: Work, shards: Iterable[Any], *, workers: int = 1) -> Iterato
 
 
 def _results(pool: ProcessPoolExecutor, shards: Iterator[Any], ahead: int) -> Iterator[Any]:
-    """Give the pool a few shards at a time: it would hold on to all that it is given."""
+    """Give the pool a few shards at a time, since it keeps every shard that it gets in memory."""
     waiting: set[Future] = {pool.submit(_call, shard) for shard in islice(shards, ahead)}
     while waiting:
         done, waiting = wait(waiting, return_when=FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What is kept of the scores of some rows: the largest, and the numbers that need all of them."""
+"""Keep the largest scores of each row, and the numbers that need all scores."""
 
 from collections.abc import Mapping
 
@@ -14,24 +14,24 @@ from shortlist.predictors import KeptRows, SetPredictor
 Columns = dict[str, Tensor]
 """Numbers of rows by name, (n, ...) each."""
 
-_VALUES = 2**22  # scores looked at in one go: more calls on fewer of them took longer
+_VALUES = 2**22  # scores of a step: smaller steps took longer
 
 
 def keep_rows(
     model: Model, scores: Tensor, target: Tensor, keep: int, at: PlaceLists | None = None
 ) -> tuple[Columns, Tensor]:
-    """Return what is kept of scores (n, c), which are not written to, and which rows have finite scores (n,).
+    """Return the columns of rows with finite scores, and which rows these are (n,). ``scores`` do not change.
 
-    Only of these rows anything is kept: a row whose largest score is NaN or infinite has no probabilities.
+    A row whose largest score is NaN or infinite has no probabilities, and is left out.
 
     Columns: ``classes``, ``log_probabilities`` and ``probabilities`` (n, m) of the m best classes, best
     first; ``logsumexp``; of the true class ``true_log_probability``, ``true_probability``, ``rank`` (after
-    those with the same score) and ``first_rank`` (before them); ``brier``, the Brier score;
-    ``shown_confidence``, ``shown_nll``, ``shown_brier`` and ``shown_right`` where people see other
-    probabilities than those of the scores; and by predictor ``NAME.size``, ``NAME.hit`` and ``NAME.set``
-    (n, m), whether each of the m best classes is in the set; ``NAME.whole`` tells whether no other is.
-    With a place, those of :meth:`PlaceLists.columns` too. Numbers about a true class that is not known mean
-    nothing.
+    classes with the same score) and ``first_rank`` (before them); ``brier``, the Brier score;
+    ``shown_confidence``, ``shown_nll``, ``shown_brier`` and ``shown_right`` if people see other
+    probabilities than those of the scores. For each predictor: ``NAME.size``, ``NAME.hit``, ``NAME.set``
+    (n, m), whether each of the m best classes is in the set, and ``NAME.whole``, whether no other class is.
+    With a place, the columns of :meth:`PlaceLists.columns` too. If the true class of a row is unknown, its
+    numbers about the true class have no meaning.
     """
     step = max(1, _VALUES // scores.shape[1])
     parts, finite = [], []
@@ -74,10 +74,10 @@ def _keep(model: Model, scores: Tensor, target: Tensor, best: Tensor, classes: T
 
 
 def _ranks(scores: Tensor, best: Tensor, true: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The last and the first rank of the true class; all scores are looked at only if it is not kept."""
+    """Return the last and the first rank of the true class."""
     last = (best >= true[:, None]).sum(1)
     first = (best > true[:, None]).sum(1) + 1
-    # the true class ties with the last kept one, or is below it: look at all scores
+    # a true class that ties with the last kept class, or is below it, needs all scores
     far = ((true <= best[:, -1]) & (target >= 0)).nonzero().squeeze(1)
     if len(far) and best.shape[1] < scores.shape[1]:
         ranks = true_ranks(scores[far], target[far], ties="expected")
@@ -86,7 +86,7 @@ def _ranks(scores: Tensor, best: Tensor, true: Tensor, target: Tensor) -> tuple[
 
 
 def _shown(model: Model, scores: Tensor, target: Tensor, index: Tensor) -> Columns:
-    """Confidence and likelihood of the probabilities that people see, if these are not the scores' own."""
+    """Return numbers of the probabilities that people see, if these differ from those of the scores."""
     shown = model.shown(scores)
     if shown is None:
         unknown = torch.full((len(scores),), torch.nan)
@@ -104,7 +104,7 @@ def _shown(model: Model, scores: Tensor, target: Tensor, index: Tensor) -> Colum
 
 def _shows_scores(model: Model, num_classes: int) -> bool:
     """Return whether people see the probabilities of the scores themselves."""
-    # by a row made here, since a block may have no rows left
+    # tried with a row made here, since a block may have no rows
     scores = torch.ones(1, num_classes)
     shown = model.shown(scores)
     return shown is not None and torch.equal(shown.cpu(), scores)
@@ -113,14 +113,14 @@ def _shows_scores(model: Model, num_classes: int) -> bool:
 def _sets(
     predictor: SetPredictor, rows: KeptRows, scores: Tensor, classes: Tensor, index: Tensor, rank: Tensor
 ) -> Mapping[str, Tensor]:
-    """The set of each row: from what is kept where that is enough, from all scores elsewhere."""
+    """Return the set of each row, from the kept classes if these are enough, else from all scores."""
     rule = predictor.kept_rule()
     if rule is not None:
         sets, whole = rule.sets(rows)
         size, hit = sets.sum(1), rule.hits(rows, rank)
-        wanted = (~whole).nonzero().squeeze(1)
-        if len(wanted):
-            size[wanted] = predictor(scores[wanted]).sum(1)
+        not_whole = (~whole).nonzero().squeeze(1)
+        if len(not_whole):
+            size[not_whole] = predictor(scores[not_whole]).sum(1)
     else:
         dense = predictor(scores)
         sets, size, hit = dense.gather(1, classes), dense.sum(1), dense.gather(1, index)[:, 0]

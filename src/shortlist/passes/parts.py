@@ -1,7 +1,7 @@
 """Parts of a pass on disk: one file for each shard of rows, and a manifest, written last, that lists them.
 
 A part is a parquet file (a table with a line for each row of the shard) or a safetensors file (tensors of
-the rows that could be read). Both have the same header: what the part was made of, and how many rows it has.
+the rows that could be read). Both have the same header: what the part was made from, and its counts of rows.
 """
 
 import json
@@ -22,8 +22,8 @@ FORMAT = "shortlist part 1"
 _KEY = "shortlist"  # of the header: one entry, since safetensors writes several in no fixed order
 _EXAMPLES = 100  # unreadable rows that a part or a manifest names; the others are only counted
 
-# by key of the header, how to say that a part was made of something else
-_OTHER = {
+# messages for a part whose header has another value of a key
+_MADE_OTHERWISE = {
     "keep": "with --keep {}",
     "predictors": "with other predictors",
     "place": "for another place, or with another coverage or other calibration rows",
@@ -33,15 +33,15 @@ _OTHER = {
 
 @dataclass(frozen=True)
 class Mapped:
-    """What a pass makes of the rows of a shard.
+    """What a pass computes from the rows of a shard.
 
     Args:
         ids: Id of each row.
         targets: Class index of each row; -100 where it is not known.
-        kept: Numbers of the rows that columns are about.
-        columns: By name what was made of them: tensors (n, ...), or for a table Arrow arrays or lists.
-        errors: Of other rows, why each could not be read.
-        facts: What is known about all rows beside their class.
+        kept: Numbers of the rows that could be read.
+        columns: Columns of the kept rows by name: tensors (n, ...), or for a table Arrow arrays or lists.
+        errors: For each other row, by its number, why it could not be read.
+        facts: Facts about all rows beside their class.
     """
 
     ids: Sequence[str]
@@ -58,8 +58,8 @@ class Part:
 
     Args:
         file: Name of its file.
-        data: Digest of the rows that it was made of.
-        rows: Number of rows, those that could not be read among them.
+        data: Digest of the rows that it was made from.
+        rows: Number of rows, including those that could not be read.
         errors: Number of rows that could not be read.
         without_class: Number of rows that could be read, and whose class is not known.
         examples: Id and reason of the first rows that could not be read.
@@ -129,12 +129,12 @@ def _write_table(path: Path, mapped: Mapped, header: Mapping[str, Any]) -> None:
 
 
 def _arrow(values: np.ndarray) -> Any:
-    """Numbers (n,) or (n, m) as an Arrow array, of lists if they are (n, m)."""
+    """Return numbers (n,) as an Arrow array, and numbers (n, m) as an Arrow array of lists."""
     import pyarrow
 
     if values.ndim == 1:
         return pyarrow.array(values)
-    # all are of one length, but most versions of pyarrow cannot write that with rows that have none
+    # all lists have one length, but most versions of pyarrow cannot write such lists beside missing ones
     ends = np.arange(len(values) + 1, dtype=np.int32) * np.int32(values.shape[1])
     return pyarrow.ListArray.from_arrays(pyarrow.array(ends), pyarrow.array(values.reshape(-1)))
 
@@ -156,23 +156,23 @@ def _write_tensors(path: Path, mapped: Mapped, header: Mapping[str, Any]) -> Non
 
 
 def check_part(path: Path, made: Mapping[str, Any]) -> Part:
-    """Return a part, which must have been made with a model and options, and perhaps of some data.
+    """Return a part whose header must have these values, such as those of the model and the options.
 
     Raises:
-        ValueError: If it is damaged, or was made with something else.
+        ValueError: If it is damaged, or has another value.
     """
     header = _header_of(path)
     if header.get("format") != FORMAT:
         raise ValueError(f"{path} is of the format {header.get('format')!r}, not {FORMAT!r}")
     for key, value in made.items():
         if (other := header["made"].get(key)) != value:
-            words = _OTHER.get(key, f"with another {key}").format(other)
+            words = _MADE_OTHERWISE.get(key, f"with another {key}").format(other)
             raise ValueError(f"{path} was made {words}: choose another folder, or remove {path.parent}")
     return Part(**header["part"])
 
 
 def ids_of_part(path: Path) -> list[str]:
-    """Return the ids of the rows that a part of tensors has, in their order.
+    """Return the ids of the rows of a part of tensors, in their order.
 
     Raises:
         ValueError: If it is damaged.
@@ -201,7 +201,7 @@ def _damaged(path: Path, error: Exception) -> ValueError:
 def read_table(
     path: Path, columns: Sequence[str] | None = None, *, optional: Callable[[str], bool] | None = None
 ) -> Any:
-    """Read a part that is a table: all of it, or some columns, and others of it that ``optional`` accepts.
+    """Read a part that is a table: all columns, or ``columns`` and those that ``optional`` accepts.
 
     Raises:
         ValueError: If it is damaged.
@@ -217,7 +217,7 @@ def read_table(
 
 
 def write_part_manifest(path: Path, content: Mapping[str, Any], parts: Sequence[Part]) -> dict[str, Any]:
-    """Write the manifest of parts, by which readers know that nothing is missing, and return it.
+    """Write the manifest of parts, which tells readers that nothing is missing, and return it.
 
     Args:
         path: The file, beside the parts.

@@ -1,4 +1,4 @@
-"""Cut rows into shards: images of a folder, a list or tar files, or embeddings."""
+"""Plan a pass: cut rows into shards. Rows are images of a folder, a list or tar files, or embeddings."""
 
 import os
 from collections.abc import Sequence
@@ -44,13 +44,13 @@ def find_shards(
 
     Args:
         rows: What :func:`~shortlist.inputs.read.read_rows` takes, or a folder or file of embeddings.
-        classes: The model's classes, which labels are compared to.
+        classes: The model's classes, one of which each label must stand for.
         shard_rows: Number of rows of a shard; a tar file is one shard.
         split: Take this split alone, of a folder with train, val and test, a list with the column split, or
-            tar files whose names or folders tell it.
+            tar files with splits in their names or folders.
 
     Raises:
-        ValueError: If nothing is found, images would be left out, a label is of no class of the model, or
+        ValueError: If there are no rows, images would be left out, a label is of no class of the model, or
             there is no such split.
     """
     check_count("shard_rows", shard_rows)
@@ -70,18 +70,19 @@ def find_shards(
         raise ValueError(f"{text} holds no images, no tar files and no embeddings")
     if not os.path.isdir(text) or not images.splits:
         return _file_shards("rows" if os.path.isdir(text) else _stem(text), images, classes, shard_rows, text)
-    by_split = {name: images.of_split(name) for name in dict.fromkeys(images.splits)}
-    return [s for name, some in by_split.items() for s in _file_shards(name, some, classes, shard_rows, text)]
+    shards: list[Shard] = []
+    for name in dict.fromkeys(images.splits):
+        shards += _file_shards(name, images.of_split(name), classes, shard_rows, text)
+    return shards
 
 
 def shards_to_embed(data: str | Path, *, shard_rows: int) -> tuple[dict[str, list[Shard]], ClassTable]:
-    """Find images by the split of the data that they are of, and the table of their classes.
+    """Find the images of each split, and the table of their classes.
 
     Args:
-        data: What :func:`~shortlist.inputs.read.read_rows` takes. Its classes are those of
-            ``class_table.json`` in the folder, or beside the list or the tar file. Without this file, they
-            are the names of the class folders, or the labels, numbered as
-            :func:`~shortlist.datasets.image_list` does it.
+        data: What :func:`~shortlist.inputs.read.read_rows` takes. The classes are in ``class_table.json`` in
+            the folder, or beside the list or the tar file. Without this file, they are the names of the class
+            folders, or the labels, numbered as :func:`~shortlist.datasets.image_list` numbers them.
         shard_rows: Number of rows of a shard; a tar file is one shard.
 
     Returns:
@@ -97,7 +98,7 @@ def shards_to_embed(data: str | Path, *, shard_rows: int) -> tuple[dict[str, lis
     if tars := tar_files(text):
         labels = (label for files in tars.values() for file in files for label in read_tar(file).labels)
         table = table or classes_of_labels(labels, where=text)
-        shards = {split: list(_tar_shards(text, files, table)) for split, files in tars.items()}
+        shards = {name: _tar_shards(text, files, table) for name, files in tars.items()}
     else:
         rows = read_rows(text, classes=table, about=FACTS)
         check_split_names(rows.splits, text)
@@ -105,8 +106,8 @@ def shards_to_embed(data: str | Path, *, shard_rows: int) -> tuple[dict[str, lis
             raise ValueError(f"{text} lists no images: it holds no images, no tar files and no embeddings")
         table = table or _classes_of(text, rows)
         by_split = {split: rows.of_split(split) for split in SPLITS if split in rows.splits} or {"": rows}
-        shards = {split: _file_shards("", some, table, shard_rows, text) for split, some in by_split.items()}
-    return {split or "train": _named(split or "train", several) for split, several in shards.items()}, table
+        shards = {name: _file_shards("", part, table, shard_rows, text) for name, part in by_split.items()}
+    return {name or "train": _named(name or "train", of_split) for name, of_split in shards.items()}, table
 
 
 def _named(name: str, shards: Sequence[Any]) -> list[Shard]:
@@ -116,11 +117,10 @@ def _named(name: str, shards: Sequence[Any]) -> list[Shard]:
 def _check_images(text: str) -> None:
     is_folder = os.path.isdir(text)
     if text.endswith((*SUFFIXES, ".npy")) or (is_folder and embedding_files(text)):
-        raise ValueError(f"DATA must be images, which embed makes embeddings of, got embeddings: {text}")
+        raise ValueError(f"DATA must be images, got embeddings: {text}")
     if not (is_folder or is_table(text) or text.endswith(".tar") or os.path.isfile(text)):
         raise ValueError(
-            f"DATA must be a folder of images, a list (.csv or .parquet) or tar files, got {text}, which is "
-            "none of these"
+            f"DATA must be a folder of images, a list (.csv or .parquet) or tar files, got {text}"
         )
 
 
@@ -130,7 +130,7 @@ def _table_beside(text: str) -> ClassTable | None:
 
 
 def _classes_of(text: str, rows: Rows) -> ClassTable:
-    """The classes of a list or a folder that has no class table: those of its labels, or of its folders."""
+    """Return the classes of a list or a folder without a class table: of its labels, or of its folders."""
     if not os.path.isdir(text):
         return classes_of_labels(rows.labels, where=text)
     splits = split_folders(text)
@@ -149,23 +149,20 @@ def _tar_shards(text: str, files: Sequence[str], classes: ClassTable) -> list[Sh
 
 
 def _file_shards(name: str, rows: Rows, classes: ClassTable, size: int, where: str) -> list[Shard]:
-    shown = rows.files if os.path.isdir(where) else None
-    targets = class_indices(rows.labels, classes, where=where, rows=shown)
+    names = rows.files if os.path.isdir(where) else None
+    targets = class_indices(rows.labels, classes, where=where, rows=names)
     facts = RowFacts.of_columns(rows.texts(FACTS))
     shards: list[Shard] = []
     for numbers in torch.arange(len(rows)).split(size):
-        some = slice(int(numbers[0]), int(numbers[-1]) + 1)
-        files, facts_of_shard = (
-            tuple(map(str, rows.files[some])),
-            None if facts is None else facts.take(numbers),
-        )
-        name_of_shard = f"{name}-{len(shards):05d}"
-        shards.append(FileShard(name_of_shard, rows.root, files, tuple(targets[some]), facts_of_shard))
+        piece = slice(int(numbers[0]), int(numbers[-1]) + 1)
+        shard = f"{name}-{len(shards):05d}"
+        files, facts_of_shard = tuple(map(str, rows.files[piece])), facts and facts.take(numbers)
+        shards.append(FileShard(shard, rows.root, files, tuple(targets[piece]), facts_of_shard))
     return shards
 
 
 def _embeddings_of(text: str) -> dict[str, list[Path]]:
-    """The files of embeddings of each split; none if there are images."""
+    """Return the files of embeddings of each split; an empty dict if there are images."""
     if text.endswith(".safetensors"):
         return {"": [Path(text)]}
     return embedding_files(text) if os.path.isdir(text) else {}

@@ -29,21 +29,21 @@ Map = Callable[[Any, ThreadPoolExecutor], Mapped]
 """Function from a shard to what a part keeps of its rows. It reads no other rows, and writes nothing."""
 
 Open = Callable[[], tuple[Mapping[str, Any], Map]]
-"""Function that loads a model: what its parts depend on, such as a hash of its weights, and the map."""
+"""Function that loads a model. It returns what parts depend on, such as a hash of weights, and the map."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass over shards. It is sent to each worker, which calls it once for the function of a shard.
+    """A pass over shards. It is sent to each worker, which calls it once to get a function of shards.
 
     Args:
         open: Function that loads the model and makes the map. It must be picklable.
         model: Name or path of the model, for messages.
         folder: Folder of the parts.
         suffix: ``.parquet`` for parts that are tables, ``.safetensors`` for tensors.
-        made: What parts depend on, as ``open`` says; a worker whose ``open`` says something else is refused.
+        made: What parts depend on, as ``open`` returns it. A worker with other values is refused.
         workers: Number of workers.
-        remake: Whether a damaged part is made again; otherwise it is refused.
+        remake: Whether damaged parts are made again; otherwise they are refused.
     """
 
     open: Open
@@ -65,11 +65,11 @@ class Pass:
         return partial(self._part, function)
 
     def _part(self, function: Map, shard: Any) -> Part:
-        # another worker may have been given the shard before, and have died after the part was written
+        # another worker may have written the part, and died before it could report it
         part = self.finished(shard)
         if part is not None:
             return part
-        made = {**self.made, "data": shard.digest()}  # before its rows are read
+        made = {**self.made, "data": shard.digest()}  # before rows are read, which may change meanwhile
         with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // self.workers)) as pool:
             return write_part(self._path(shard), function(shard, pool), made)
 
@@ -83,7 +83,7 @@ class Pass:
             ValueError: If it is damaged, or was made with another model or of other rows.
         """
         path = self._path(shard)
-        if not path.exists():  # first, since a digest asks for the state of each file of the shard
+        if not path.exists():  # before the digest, which looks at each file of the shard
             return None
         try:
             if self.remake:
@@ -99,9 +99,10 @@ class Pass:
 def pass_over(
     shards: Sequence[Any], work: Pass, manifest: str, engine: Engine, progress: Progress | None
 ) -> Iterator[tuple[list[Part], int]]:
-    """Make the part of each shard, and give the parts to a block that merges them; the folder is locked.
+    """Make the part of each shard, and give all parts to a ``with`` block that merges them.
 
-    The manifest of an earlier call is removed before the first part is written: it would not list that part.
+    The folder is locked until the block ends. The manifest of an earlier call is removed before the first
+    part is written, since it does not list that part.
 
     Args:
         shards: The shards.
@@ -115,15 +116,15 @@ def pass_over(
     """
     folder, names = Path(work.folder), [shard.name for shard in shards]
     if len(set(names)) < len(names):
-        twice = min(name for name, count in Counter(names).items() if count > 1)
-        raise ValueError(f"two shards have the name {twice!r}")
+        double = min(name for name, count in Counter(names).items() if count > 1)
+        raise ValueError(f"two shards have the name {double!r}")
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, ValueError(f"another process is writing to {folder}")):
         parts = {shard.name: part for shard in shards if (part := work.finished(shard)) is not None}
-        left, kept = [shard for shard in shards if shard.name not in parts], len(parts)
-        if left:
+        unfinished, kept = [shard for shard in shards if shard.name not in parts], len(parts)
+        if unfinished:
             (folder / manifest).unlink(missing_ok=True)
-        for part in engine(work, left, workers=min(work.workers, max(1, len(left)))):
+        for part in engine(work, unfinished, workers=min(work.workers, max(1, len(unfinished)))):
             parts[part.name] = part
             if progress is not None:
                 progress(len(parts), len(shards))
@@ -131,5 +132,5 @@ def pass_over(
 
 
 def usual_workers(device: str) -> int:
-    """Return the number of workers unless a caller gives one: one per core, or one for an accelerator."""
+    """Return the default number of workers: one per core, or one for an accelerator."""
     return (os.cpu_count() or 1) if device == "cpu" else 1

@@ -1,4 +1,4 @@
-"""The pass that scores rows: of each row the best classes and the numbers that need all scores are kept."""
+"""The pass that scores rows. Of each row it keeps the best classes, and numbers that need all scores."""
 
 import hashlib
 import json
@@ -69,7 +69,7 @@ def predictor_key(predictor: SetPredictor) -> str:
 
 
 def _open(source: ModelSource, keep: int, at: PlaceLists | None) -> tuple[dict[str, Any], Map]:
-    """Load a model: what its parts depend on, and the map of this pass."""
+    """Load a model, and return what parts depend on and the map of this pass."""
     model = source.open()
     keep = min(keep, len(model.classes))
     keys = {name: predictor_key(predictor) for name, predictor in model.predictors.items()}
@@ -85,9 +85,11 @@ def score_shard(
 ) -> Mapped:
     """Score the rows of a shard: the map of this pass."""
     rows = shard.open(model.classes)
-    worst, number = max(rows.targets, default=0), len(model.classes)
-    if worst >= number:
-        raise ValueError(f"{shard.name} has the class {worst}, but the model has {number} classes only")
+    highest, num_classes = max(rows.targets, default=0), len(model.classes)
+    if highest >= num_classes:
+        raise ValueError(
+            f"{shard.name} has the class {highest}, but the model has {num_classes} classes only"
+        )
     target = torch.tensor(rows.targets, dtype=torch.int64)
     size = IMAGES if rows.inputs is None else _ROWS
     mapped = map_rows(
@@ -96,14 +98,14 @@ def score_shard(
         model.scores,
         lambda scores, numbers: keep_rows(model, scores, target[numbers], keep, at),
         size=size,
-        width=number,
+        width=num_classes,
         problem="its scores are not numbers",
     )
     return replace(mapped, columns=_for_table(dict(mapped.columns), target[mapped.kept] < 0))
 
 
 def _for_table(columns: Columns, unknown: Tensor) -> dict[str, Any]:
-    """The columns of a table: sets are lists, and numbers about a class that is not known are empty."""
+    """Return the columns of a table: sets as lists, and no numbers about true classes that are unknown."""
     import pyarrow
 
     table: dict[str, Any] = {}
@@ -129,7 +131,7 @@ _OF_TRUE = (
 
 
 def _lists(classes: Tensor, chosen: Tensor, whole: Tensor) -> Any:
-    """The classes of each set, as lists; empty (null) for a set with classes that are not kept."""
+    """Return the classes of each set as lists; null for a set with classes that are not kept."""
     import pyarrow
 
     chosen = chosen & whole[:, None]
@@ -143,7 +145,7 @@ class ScoreCounts:
     """The counts of a pass that scored rows.
 
     Args:
-        rows: Number of rows, those that could not be read among them.
+        rows: Number of rows, including those that could not be read.
         errors: Number of rows that could not be read.
         parts: Number of parts.
         kept: Number of parts that an earlier call had finished.
@@ -168,26 +170,25 @@ def score_shards(
 ) -> ScoreCounts:
     """Score the rows of shards, and write one part for each.
 
-    A part appears when it is complete, and ``scores.json``, written last, lists them; one of an earlier call
-    is removed before the first part is written. If the call is stopped, the next one goes on where it was; a
-    part of another model, of other rows, of another place or with another ``keep`` is refused. Rows
-    that cannot be read are in the parts, with the reason.
+    A part appears when it is complete. ``scores.json``, written last, lists the parts. If the call is
+    stopped, the next call makes only the missing parts. It refuses a part of another model, of other rows, of
+    another place or with another ``keep``. Rows that cannot be read are in the parts, with the reason.
 
     Args:
         source: Where the model comes from.
         shards: The shards, from :func:`~shortlist.passes.planning.find_shards`.
         folder: Folder of the parts.
         keep: Number of best classes of each row that are kept.
-        at: Lists at a place, which are kept too.
+        at: Lists for a place, which are made and kept too.
         workers: Number of workers; by default one per core, or a single one for a model on an accelerator.
         engine: What runs the work.
         progress: Function that is called with the number of shards done and in all.
     """
     check_count("keep", keep)
     source, folder = replace(source, path=absolute(source.path)), Path(absolute(folder))
-    opened, workers = partial(_open, source, keep, at), workers or usual_workers(source.device)
-    made = opened()[0]  # here too, to know the model's hash, and to fail early
-    work = Pass(opened, source.path, str(folder), ".parquet", made, workers)
+    open_model, workers = partial(_open, source, keep, at), workers or usual_workers(source.device)
+    made = open_model()[0]  # here too, to know the model's hash, and to fail early
+    work = Pass(open_model, source.path, str(folder), ".parquet", made, workers)
     with pass_over(shards, work, MANIFEST, engine, progress) as (parts, kept):
         content = {"format": SCORES_FORMAT, **made}
         total = write_part_manifest(folder / MANIFEST, content, sorted(parts, key=lambda part: part.name))

@@ -1,4 +1,4 @@
-"""Shards: the rows of an input in pieces that a worker takes whole, and that become one part each."""
+"""Shards: pieces of the rows of an input. A worker takes a whole shard and makes one part from it."""
 
 import hashlib
 import json
@@ -30,12 +30,12 @@ class ShardRows:
     """The rows of an opened shard.
 
     Args:
-        ids: Id of each row, by which people find it again.
+        ids: Id of each row, for people.
         targets: Class index of each row; -100 where it is not known.
         content: Function from the number of a row to the bytes of an image file. It raises a ``ValueError``
             for a row that cannot be read, and may be called from several threads.
         inputs: All prepared inputs (n, ...), if the rows are no images.
-        facts: What is known about the rows beside their class.
+        facts: Facts about the rows beside their class.
     """
 
     ids: Sequence[str]
@@ -50,15 +50,15 @@ class Shard(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the part that is made of it, without a suffix."""
+        """Name of its part, without a suffix."""
         ...
 
     def digest(self) -> str:
-        """Return a hash of what the shard refers to, by which a part knows whether it was made of it."""
+        """Return a hash of the rows. A part of the shard has the same hash, unless the rows have changed."""
         ...
 
     def open(self, classes: ClassTable | None = None) -> ShardRows:
-        """Return the rows, whose labels are compared to the classes.
+        """Return the rows. Labels, if they are not class indices yet, must stand for these classes.
 
         Raises:
             ValueError: If the shard cannot be read at all; the message says why.
@@ -91,7 +91,7 @@ class FileShard:
         return _hash([absolute(self.root), self.files, self.targets, states, *facts])
 
     def open(self, classes: ClassTable | None = None) -> ShardRows:
-        """Return the rows, whose classes were found before."""
+        """Return the rows. Their class indices are already known."""
         return ShardRows(
             [readable(file) for file in self.files], self.targets, self._content, facts=self.facts
         )
@@ -109,8 +109,8 @@ class TarShard:
     Args:
         name: Name of the part.
         path: Path or address of the tar file.
-        classes: Hash of the classes (:func:`hash_of_classes`): they themselves would be sent with each of
-            many shards.
+        classes: Hash of the classes (:func:`hash_of_classes`). The classes themselves would be sent with each
+            shard.
     """
 
     name: str
@@ -160,7 +160,7 @@ class EmbeddingShard:
         try:
             with safe_open(self.path, "pt") as file:
                 targets = file.get_slice("targets")[self.start : self.stop]
-        except Exception:  # there are none, or the file is damaged: opening it will say so
+        except Exception:  # no targets, or a damaged file, which open() reports
             return None
         return hashlib.sha256(targets.numpy().tobytes()).hexdigest()
 
@@ -187,7 +187,7 @@ def _no_image(_: int) -> bytes:
 
 
 def _state_of(path: str) -> tuple[int, int] | None:
-    """Size and time of change of a file; ``None`` at an address, and for a missing file: opening it fails."""
+    """Return size and time of change of a file; ``None`` for an address, and for a missing file."""
     if is_address(path):
         return None
     try:
@@ -198,7 +198,7 @@ def _state_of(path: str) -> tuple[int, int] | None:
 
 
 def _header_of(path: str) -> str | None:
-    """Hash of what a ``.safetensors`` file says of its tensors; ``None`` if it cannot be read."""
+    """Return a hash of the header of a ``.safetensors`` file; ``None`` if it cannot be read."""
     try:
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -208,7 +208,7 @@ def _header_of(path: str) -> str | None:
 
 
 def hash_of_classes(classes: ClassTable) -> str:
-    """Return a hash of the ids and names of classes, in their order: of all that labels are compared to."""
+    """Return a hash of the ids and names of classes in their order: labels can be ids or names."""
     return _hash([classes.ids, classes.names])
 
 

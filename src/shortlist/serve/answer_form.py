@@ -23,7 +23,7 @@ from shortlist.serve.exchange import Answer
 from shortlist.serve.places import promise_at
 
 
-def written(content: Any) -> bytes:
+def to_json(content: Any) -> bytes:
     """Return plain values as JSON."""
     return orjson.dumps(content)
 
@@ -48,7 +48,7 @@ _said_in = lru_cache(maxsize=256)(language_for)  # of texts that clients choose
 @lru_cache(maxsize=1000)  # many lists have the same promise
 def _promise_text(promise: Promise, language: str) -> orjson.Fragment:
     with speaking(language):
-        return orjson.Fragment(written(promise_form(promise)))
+        return orjson.Fragment(to_json(promise_form(promise)))
 
 
 def choice_form(choice: Choice) -> dict[str, Any]:

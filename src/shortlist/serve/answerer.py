@@ -1,4 +1,4 @@
-"""The answerer: from prepared photos to answers. It knows no HTTP and keeps no state."""
+"""Answer queries: prepared photos become short lists. Nothing here knows HTTP or keeps state."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from shortlist.serve.exchange import Answer, Query
 from shortlist.serve.lineage import Lineage
 
 LONG = 20
-"""A set of more classes than this says that the model does not know."""
+"""Size of a set above which the status of an answer is ``not_confident``."""
 
 
 class SimilarImages(Protocol):
@@ -30,11 +30,11 @@ class Answerer:
         index: Index of known images, for the images beside each candidate.
 
     Raises:
-        UnknownPriorError: If nobody knows what the scores of the model mean.
+        UnknownPriorError: If the meaning of the model's scores is not known.
     """
 
     def __init__(self, model: Model, index: SimilarImages | None = None) -> None:
-        model.probabilities(torch.zeros(1, len(model.classes)))  # refused where there are none
+        model.probabilities(torch.zeros(1, len(model.classes)))  # raises if the scores have no meaning
         self.model, self.index = model, index
         self.lineage = Lineage(model.classes)
         self._next_photos = NextPhotos(model.calibration_rows)
@@ -43,7 +43,7 @@ class Answerer:
         """Answer queries, with one pass of all their images through the network.
 
         Raises:
-            ValueError: If a choice does not go with the model, or scores are not numbers.
+            ValueError: If the model cannot make a choice, or scores are not numbers.
         """
         if not queries:
             return []
@@ -74,7 +74,7 @@ class Answerer:
 
     def _answer(self, query: Query, listed: ShortList | None, features: Tensor | None) -> Answer:
         if listed is None:
-            raise ValueError("the network must give numbers for each photo, got others")
+            raise ValueError("scores of the network must be finite for each photo, got NaN or infinity")
         related: Sequence[Sequence[Any]] = [()] * len(listed)
         if features is not None and query.related_images and self.index is not None:
             classes = [candidate.index for candidate in listed]

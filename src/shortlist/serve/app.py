@@ -1,4 +1,4 @@
-"""The application: routes around a service, with its refusals as JSON."""
+"""Assemble the application: the routes around a service, and its error responses."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -63,25 +63,25 @@ def make_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    for make in _ROUTES:
-        app.include_router(make(service))
+    for make_routes in _ROUTES:
+        app.include_router(make_routes(service))
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _failed)
-    app.router.routes[:0] = [
+    app.router.routes[:0] = [  # faster routes, which answer before those that FastAPI describes
         plain_route(route) for route in identify_routes(service).routes if isinstance(route, APIRoute)
     ]
-    made: ASGIApp = app
+    inner: ASGIApp = app
     if origins:
-        made = CORSMiddleware(
-            made,
+        inner = CORSMiddleware(
+            app,
             allow_origins=list(origins),
             allow_methods=["GET", "POST"],
             allow_headers=["content-type", "x-api-key", "authorization", "x-person", "x-person-token"],
             expose_headers=["Retry-After", "RateLimit", "RateLimit-Policy"],
         )
-    return Guard(made, metrics=service.metrics, hosts=hosts, origins=origins)
+    return Guard(inner, metrics=service.metrics, hosts=hosts, origins=origins)
 
 
 def _version() -> str:
@@ -101,7 +101,9 @@ def _refused(request: Request, error: Exception) -> Response:
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    place = str([*first["loc"], "the request"][:2][-1])  # the option, and not the number of one of its values
+    place = str(
+        [*first["loc"], "the request"][:2][-1]
+    )  # the name of the option, without the index of a value
     words = str(first["msg"]).replace(" after validation", "")[:300]
     return _refused(request, Refusal(422, "bad_parameter", f"{place[:80]}: {words}."))
 

@@ -1,4 +1,4 @@
-"""Micro-batching: the model runs on whatever queries wait, a bounded number of them."""
+"""Micro-batching: the model answers the queries that wait together, up to a bound."""
 
 import asyncio
 import logging
@@ -14,20 +14,20 @@ from shortlist.serve.turns import Turns
 
 _LOG = logging.getLogger("shortlist.serve")
 _LOOK = 0.001  # seconds between two looks for further queries
-_QUICK = 0.020  # seconds of work that may be done in the event loop, which does nothing else meanwhile
+_QUICK = 0.020  # seconds of work that may be done in the event loop, where it delays all else
 Future = asyncio.Future[Answer]
 
 
 class Batcher:
     """A queue of queries, and the thread that answers them in batches.
 
-    A batch has at most ``limits.batch`` images; clients take turns in it. Its first query waits for others
-    at most ``limits.wait`` seconds. It waits as long as other requests are on their way, or as queries go on
-    to come and are fewer than those of the batch before. A single client never waits. The wait is counted in
-    looks, a millisecond apart, so that the time in which the event loop reads other requests does not count.
+    A batch has at most ``limits.batch`` images; clients take turns in it. Its first query waits for other
+    queries at most ``limits.wait`` seconds. It waits while other requests are being read, or while more
+    queries arrive and there are fewer than in the batch before. A single client never waits. The wait is
+    counted in looks, a millisecond apart: the time in which the event loop reads requests does not count.
 
-    Work that is expected to take 20 ms at most is done in the event loop: with a small network, two threads
-    would mostly wait for each other. What may take long to look up, as similar images, goes to the thread.
+    Work that should take at most 20 ms is done in the event loop: with a small network, two threads would
+    mostly wait for each other. Queries that may take longer, such as for similar images, go to the thread.
 
     Args:
         answer: Function from queries to their answers; see :class:`~shortlist.serve.answerer.Answerer`.
@@ -77,7 +77,7 @@ class Batcher:
 
     @contextmanager
     def room(self, images: int) -> Iterator[None]:
-        """Keep room for images until they are in the queue: none is decoded to be refused afterwards.
+        """Keep room for images until they are in the queue, so that no decoded image is refused.
 
         Raises:
             Refusal: With 503, if there is none.
@@ -108,16 +108,18 @@ class Batcher:
                 self._gathering.put(client, pair)
         if self._looks is None:
             self._looks = self._seen = 0
-            self._loop.call_soon(self._gather)  # after all else that is at hand, which may bring more
+            self._loop.call_soon(
+                self._gather
+            )  # after events that are ready now, which may bring more queries
         return futures
 
     def _gather(self) -> None:
-        """Answer the queries that have come, or wait a little for those on their way."""
+        """Answer the queries that are there, or wait a little for more."""
         assert self._looks is not None
         if self._waits_for_more(self._looks):
             self._looks += 1
             self._seen = self._images
-            # look again by itself: a request that is arriving may be refused, and then no query comes
+            # by a timer: a request that is being read may be refused, and then no query comes
             self._loop.call_later(_LOOK, self._gather)
             return
         self._looks = None
@@ -171,7 +173,7 @@ class Batcher:
             return bool(self._waiting)
 
     def _taken(self, queue: Turns[tuple[Query, Future]]) -> list[tuple[Query, Future]]:
-        """Take a batch out of a queue, if there is one: in turn of each client."""
+        """Take a batch out of a queue, by turns of the clients; it may be empty."""
         batch: list[tuple[Query, Future]] = []
         with self._changed:
             left = self._limits.batch
@@ -184,7 +186,7 @@ class Batcher:
     def _work(
         self, batch: list[tuple[Query, Future]]
     ) -> tuple[Sequence[Future], Sequence[Answer | Exception]]:
-        """Answer a batch, but for clients that went away."""
+        """Answer a batch, without the queries of clients that went away."""
         start = self._clock()
         wanted = [(query, future) for query, future in batch if not future.done()]
         results: Sequence[Answer | Exception]
@@ -198,7 +200,7 @@ class Batcher:
         return [future for _, future in wanted], results
 
     def _one_by_one(self, wanted: list[tuple[Query, Future]], error: Exception) -> list[Answer | Exception]:
-        """Answer each alone, so that one that fails does not take others with it."""
+        """Answer each query alone, so that a failing query does not fail the others."""
         if len(wanted) == 1:
             _LOG.error("a query failed: %s", type(error).__name__, exc_info=error)
             return [error]

@@ -22,12 +22,12 @@ from shortlist.serve.refusals import BadImage, Refusal
 from shortlist.serve.turns import Turns
 
 FORMATS = ("JPEG", "PNG", "WEBP")
-# images that a thread decodes in one go: a change of threads costs as much as a small image
+# images and pixels that a thread decodes at a time: a change of threads costs as much as a small image
 _SOME, _SOME_PIXELS = 8, 1 << 20
 _LARGE = 4  # an image is large if it has more than this part of the pixels that are allowed
 _SMALL_BYTES, _SMALL_PIXELS = 128 << 10, 1 << 16  # of a request that is decoded at once, in 3 ms or so
 _SLOW_SECONDS = 0.02  # of the processor, for a small request: a few kB can be inflated to many MB
-# after a slow request, so many more of its client take their turn in the threads; clients remembered
+# after a slow request, the next 1000 of its client are decoded in threads; 1024 such clients are remembered
 _SLOW_REQUESTS, _SLOW_CLIENTS = 1000, 1024
 
 
@@ -97,10 +97,10 @@ class _Job(NamedTuple):
 
 
 class Decoder:
-    """Decodes at once what is small, and the rest in a few threads; Pillow lets other threads run.
+    """Decodes small requests at once, and others in a few threads; Pillow lets other threads run.
 
-    Clients take turns in the threads, some images at a time: who sends many images waits for them, and nobody
-    else. Of large images, whose decoding takes seconds and much memory, one is decoded at a time.
+    Clients take turns in the threads, some images at a time, so that many images of one client do not delay
+    the others. Large images take seconds and much memory: only one is decoded at a time.
     """
 
     def __init__(self, model: Model, limits: Limits) -> None:
@@ -112,7 +112,7 @@ class Decoder:
         self._slow: OrderedDict[str, int] = OrderedDict()  # requests of a client that are not decoded at once
 
     async def each(self, contents: Sequence[bytes], held: Held) -> list[Tensor | BadImage]:
-        """Decode images, some at a time; for a bad one, what is wrong with it and its number.
+        """Decode images, some at a time; a bad image gives its :class:`BadImage`.
 
         Raises:
             Refusal: With 413 or 503, if all images of the request, or of the client, have too many pixels.
@@ -155,7 +155,7 @@ class Decoder:
         action: Callable[[bytes], Any],
         sizes: Mapping[int, int] | None = None,
     ) -> list[tuple[int, Any]]:
-        """Do something with each image in a thread, part by part, in turn with those of other clients."""
+        """Apply a function to each image in a thread, part by part, in turn with other clients."""
         futures = []
         for part in parts:
             large = sizes is not None and sizes[part[0]] > self.limits.pixels // _LARGE
@@ -167,7 +167,7 @@ class Decoder:
         return [pair for done in await asyncio.gather(*futures) for pair in done]
 
     def _start(self) -> None:
-        """Give threads that are free what is next."""
+        """Give the next jobs to free threads."""
         while self._running < self.limits.decoders:
             job = self._waiting.take(lambda job: not (job.large and self._large) or job.result.done())
             if job is None:
@@ -191,9 +191,9 @@ class Decoder:
         self._start()
 
     def _small(self, contents: Sequence[bytes], client: str) -> list[Tensor | BadImage | None]:
-        """Decode a request that is small in all, where it is: another thread costs more than that.
+        """Decode a small request in the event loop, which costs less than a change of threads.
 
-        Everybody waits meanwhile. A client whose request took long has its next ones in the threads.
+        All other requests wait meanwhile. If it took long, the next requests of its client go to the threads.
         """
         results: list[Tensor | BadImage | None] = [None] * len(contents)
         if sum(map(len, contents)) > _SMALL_BYTES or self._is_slow(client):
@@ -274,7 +274,7 @@ def _grouped(sizes: Mapping[int, int]) -> list[list[int]]:
 def _done_with(
     contents: Sequence[bytes], numbers: Sequence[int], action: Callable[[bytes], Any]
 ) -> list[tuple[int, Any]]:
-    """Do something with some images; for a bad one, the result is what is wrong with it."""
+    """Apply a function to some images; the result of a bad image is its :class:`BadImage`."""
     results: list[tuple[int, Any]] = []
     for number in numbers:
         try:

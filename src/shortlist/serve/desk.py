@@ -1,4 +1,4 @@
-"""The store of people's answers, as a server uses it: lists never wait for it."""
+"""The store of people's answers for a server. Short lists never wait for it."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ from shortlist.serve.refusals import Refusal
 
 _LOG = logging.getLogger("shortlist.serve")
 _LAST = 5000  # events that tell about drift
-_AGAIN_SECONDS = 1.0  # after which a database that could not be opened is tried again
+_AGAIN_SECONDS = 1.0  # pause before a database that could not be opened is tried again
 _DRIFT_SECONDS = 5.0  # that the card of a model waits for the store
 Result = TypeVar("Result")
 
@@ -31,8 +31,8 @@ class FeedbackDesk:
     """The store of a server, which is opened, or made, when it is first needed.
 
     Args:
-        location: Folder of the store, or its address ``postgresql://USER@HOST/NAME``. A database is opened
-            aside: until it is, answers are refused and lists have no receipt.
+        location: Folder of the store, or its address ``postgresql://USER@HOST/NAME``. A thread opens a
+            database: until it is open, answers are refused and lists have no receipt.
     """
 
     def __init__(self, location: str | Path) -> None:
@@ -66,7 +66,7 @@ class FeedbackDesk:
             return self._store
 
     def _open(self) -> FeedbackStore:
-        """Open a database aside, one attempt at a time: whoever asks meanwhile is refused."""
+        """Open a database in a thread, one attempt at a time; refuse calls until it is open."""
 
         def attempt() -> FeedbackStore:
             try:
@@ -85,9 +85,9 @@ class FeedbackDesk:
 
     @property
     def secret(self) -> bytes | None:
-        """What signs receipts, or ``None`` if there is no store: a list never fails because of the store.
+        """Secret that signs receipts; ``None`` if there is no store, since a list must not fail for its lack.
 
-        A process that cannot write to the store reads there what signs.
+        A process that cannot write to the store reads the secret from its manifest.
         """
         if self._secret is None:
             try:
@@ -99,7 +99,7 @@ class FeedbackDesk:
         return self._secret
 
     def drift(self, model: str) -> dict[str, Any] | None:
-        """Say what the last answers tell about a model; nothing if there are none, or the store is slow."""
+        """Return what the last answers say about a model; ``None`` if there are none, or it is slow."""
         if self._drift is None:
             self._drift = aside(self._find_drift)
         try:
@@ -128,7 +128,7 @@ class FeedbackDesk:
 
 
 def aside(action: Callable[[], Result]) -> "Future[Result]":
-    """Do something in a thread that nobody has to wait for, also at the end of the process."""
+    """Call a function in a daemon thread, which does not delay the end of the process."""
     future: Future[Result] = Future()
     future.set_running_or_notify_cancel()
 

@@ -1,4 +1,4 @@
-"""Questions and answers of the server: plain data, no HTTP."""
+"""Queries and answers of the server: plain data, no HTTP."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ Status = Literal["ok", "not_confident", "novel", "bad_image"]
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """A question about one object.
+    """A query about one object.
 
     Args:
-        images: Prepared inputs (n, ...) of 1 or more photos of the object, or their bytes, uint8, which the
-            model's preprocessing is still to normalize.
-        choice: What makes the set, for this number of photos.
+        images: Prepared inputs (n, ...) of 1 or more photos of the object, or their pixels, uint8, which are
+            not normalized yet.
+        choice: What makes the set; it names the number of photos.
         limit: Largest number of candidates that are listed, in the set or not.
         related_images: Number of known images beside each candidate.
     """
@@ -53,9 +53,9 @@ class Answer:
     """An answer to a :class:`Query`.
 
     Args:
-        status: ``ok``; ``not_confident`` if the set is empty, has more than 20 classes that were not asked
-            for, or is less probable than not, by the model's own probabilities; ``novel`` if the photo is
-            like nothing that the model knows.
+        status: ``novel`` if the photo is like nothing that the model knows; ``not_confident`` if the set is
+            empty, has more than 20 classes and more than were asked for, or has a probability below 0.5 by
+            the model; else ``ok``.
         listed: The short list with its promise.
         related_images: Images of the index beside each candidate.
         common_ancestor: Most specific parent that two or more classes of the set share.

@@ -1,4 +1,4 @@
-"""The routes of people's answers: they are recorded, counted and deleted."""
+"""The routes that record, count and delete people's answers."""
 
 import asyncio
 import hashlib
@@ -69,7 +69,7 @@ def _add_post(router: APIRouter, service: Service) -> None:
         client = service.client(request)
         service.rate.take(client)
         with service.replies.request(client) as held:
-            body, copies = await read_said(request, service, held)
+            body, copies = await read_event(request, service, held)
             said = parsed(schemas.Feedback, body)
             store = await asyncio.to_thread(lambda: service.feedback.store)
             hashes = [hashlib.sha256(copy).hexdigest() for copy in copies]
@@ -83,14 +83,14 @@ def _add_post(router: APIRouter, service: Service) -> None:
 
 
 def kept_answer(kept: Kept, event: Event) -> Response:
-    """Say that an event is on disk."""
+    """Return the response for an event that is on disk."""
     content = {"kept": True, "number": kept.number, "new": kept.new, "observation": event.item}
     content["flags"] = all_flags(kept.flags, event.status)
     return JSONResponse(content, status_code=201)
 
 
 async def _in_time(future: "Future[Any]") -> Any:
-    """Wait for the store, but not for ever: what it does goes on."""
+    """Wait for the store, at most 30 s; what it has begun goes on after that."""
     try:
         return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), _WAIT_SECONDS)
     except asyncio.TimeoutError:
@@ -103,7 +103,7 @@ def _slow() -> Refusal:
 
 
 async def recorded(store: FeedbackStore, event: Event, copies: list[bytes]) -> Kept:
-    """Record an event, or refuse it in words."""
+    """Record an event, or refuse it with the reason."""
     try:
         if copies:
             future = await asyncio.to_thread(store.submit, event, copies)
@@ -127,8 +127,8 @@ async def recorded(store: FeedbackStore, event: Event, copies: list[bytes]) -> K
 
 
 @contextmanager
-def failing_in_words() -> Iterator[None]:
-    """Refuse with 507 what the store cannot do, with 503 what it does not do now."""
+def refusing_store_errors() -> Iterator[None]:
+    """Turn errors of the store into refusals: 503 if it is slow, 507 if it fails."""
     try:
         yield
     except StuckError:
@@ -148,7 +148,7 @@ def _add_others(router: APIRouter, service: Service) -> None:
     async def stats(request: Request) -> Response:
         """Count the answers by verb, the people, the photos, and what was deleted."""
         service.rate.take(service.client(request))
-        with failing_in_words():
+        with refusing_store_errors():
             return JSONResponse(await _in_time(aside(lambda: _stats(service.feedback))))
 
     @router.post(
@@ -159,9 +159,9 @@ def _add_others(router: APIRouter, service: Service) -> None:
         summary="Delete all that is known of a person or a photo",
     )
     async def delete(request: Request) -> Response:
-        """Delete the answers of a person or about a photo, and copies that nobody else gave; it is recorded.
+        """Delete the answers of a person or about a photo, and copies of photos that nobody else sent.
 
-        Names are in the body: an address cannot carry each of them, and is written to logs.
+        The deletion is recorded. Names are in the body: an address cannot carry every name, and is logged.
         """
         _check_admin(request, service)
         with service.replies.request(service.address(request)) as held:
@@ -169,14 +169,14 @@ def _add_others(router: APIRouter, service: Service) -> None:
         wanted = parsed(schemas.Deletion, body)
         if (wanted.person is None) == (wanted.image is None):
             raise bad("either person or image must be given.")
-        with failing_in_words():
+        with refusing_store_errors():
             erased = await _in_time(aside(lambda: _erase(service.feedback, wanted)))
         return JSONResponse(erased._asdict())
 
 
 def _stats(desk: FeedbackDesk) -> dict[str, Any]:
     if not is_store(desk.location):
-        desk.store  # noqa: B018 - it is made now
+        desk.store  # noqa: B018 - makes the store
     return stats_of(desk.location)
 
 
@@ -197,7 +197,7 @@ def _check_admin(request: Request, service: Service) -> None:
 
 
 async def read_json(request: Request, service: Service, held: Held) -> bytes:
-    """Read a body in JSON."""
+    """Read a body that must be JSON."""
     if _kind(request) != "application/json":
         raise Refusal(415, "not_json", "The body must be application/json.")
     return await read_body(request, service.limits, held, most=FEEDBACK_BYTES)
@@ -207,7 +207,7 @@ def _kind(request: Request) -> str:
     return request.headers.get("content-type", "").split(";")[0].strip().lower()
 
 
-async def read_said(request: Request, service: Service, held: Held) -> tuple[bytes, list[bytes]]:
+async def read_event(request: Request, service: Service, held: Held) -> tuple[bytes, list[bytes]]:
     """Read JSON, or a form with JSON as the file ``event`` and photos as ``images``."""
     if _kind(request) != "multipart/form-data":
         return await read_json(request, service, held), []
@@ -218,13 +218,13 @@ async def read_said(request: Request, service: Service, held: Held) -> tuple[byt
     if len(events[0].content) > FEEDBACK_BYTES:
         raise Refusal(413, "too_large", f"The event has more than {FEEDBACK_BYTES:,} bytes.")
     copies = [image.content for image in images]
-    if copies:  # what is kept is an image that can be read
+    if copies:  # an image that cannot be read is refused, and not kept
         await service.decoder.object(copies, held)
     return events[0].content, copies
 
 
 def parsed(form: type[Body], body: bytes) -> Body:
-    """Return what a body says, or refuse it with what is wrong first."""
+    """Return the values of a body in JSON, or refuse it with its first error."""
     try:
         return form.model_validate_json(body)
     except ValidationError as error:
@@ -233,25 +233,25 @@ def parsed(form: type[Body], body: bytes) -> Body:
         raise bad(f"{place[:80]}: {first['msg'][:200]}.") from None
 
 
-def observed(
+def checked_facts(
     said: schemas.Observed, copies: list[str], secret: bytes, *, key: str, listed: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what an event says of photos, their list and their observation, checked.
+    """Check what an event says about photos, their list and their observation; return arguments of `Event`.
 
-    The place is made coarse here, before anything else is done with it.
+    The location is made coarse here, before anything else reads it.
     """
     images, about = tuple(listed["images"]), said.about
     if set(copies) - set(images):
-        raise bad("images of the form must be those of the list: the SHA-256 of one is another.")
+        raise bad("images of the form must be photos of the list, got an image with another SHA-256.")
     if copies and not said.consent:
         raise bad("consent must be true if photos are sent to be kept.")
     where = about.location
     facts = {name: getattr(about, name) for name in ("author", "license", "date")}
     person, request = said.person or "", said.id or secrets.token_hex(16)
     if about.observation and not person:
-        raise bad("about.observation must be left out without a person, whose name for it it is.")
-    with refusing_bad():
-        # what is of nobody is hit by nobody: each request has an observation of its own
+        raise bad("about.observation must be left out if no person is given.")
+    with refusing_bad_events():
+        # without a person, each request is a new observation, which no other request can change
         name = about.observation or (observation_of(images) if person else request)
         return {
             "request": request,
@@ -275,13 +275,13 @@ def observed(
 
 def receipt_of(said: schemas.Observed, secret: bytes) -> dict[str, Any]:
     """Return what the receipt of a list says, or refuse it."""
-    with refusing_bad():
+    with refusing_bad_events():
         return read_receipt(said.receipt or "", secret)
 
 
 @contextmanager
-def refusing_bad() -> Iterator[None]:
-    """Refuse with 422 what an event cannot say."""
+def refusing_bad_events() -> Iterator[None]:
+    """Turn a ``ValueError`` about an event into a refusal with 422."""
     try:
         yield
     except ValueError as error:
@@ -289,7 +289,7 @@ def refusing_bad() -> Iterator[None]:
 
 
 def check_class(said: schemas.Said, classes: Collection[str] | None) -> None:
-    """Refuse an answer without the class that it must name, or with one that it must not.
+    """Refuse an answer that lacks the class or name that its verb needs, or has one that it must not have.
 
     Args:
         said: The answer.
@@ -306,31 +306,31 @@ def check_class(said: schemas.Said, classes: Collection[str] | None) -> None:
 def check_listed(said: schemas.Said, listed: Iterable[Shown]) -> None:
     """Refuse to confirm a class that is not in the list."""
     if said.verb == "confirm" and said.class_id not in {entry.id for entry in listed}:
-        raise bad("class_id of confirm must be in the list; for another class there is other_class.")
+        raise bad("class_id of confirm must be in the list: use other_class for another class.")
 
 
 def event_of(
     said: schemas.Feedback, copies: list[str], secret: bytes, classes: Collection[str] | None, *, key: str
 ) -> Event:
-    """Return a checked answer of a person about photos of his own.
+    """Return the checked answer of a person about the person's own photos.
 
     Args:
         said: The answer, with a receipt of this store or the list of an app.
-        copies: SHA-256 of each photo that comes with it.
-        secret: What signs receipts.
-        classes: Ids of the classes that there are; any if ``None``.
-        key: Key by which the person was let in.
+        copies: SHA-256 of each photo that comes with the answer.
+        secret: Secret that signs receipts.
+        classes: Ids of all classes; any id if ``None``.
+        key: Key of the client, or of the person's link.
     """
     check_class(said, classes)
     listed = receipt_of(said, secret) if said.listed is None else _app_list(said, said.listed)
     shown = _shown(said, [Shown(*entry) for entry in listed["shown"]], audit=bool(listed["audit"]))
-    facts = observed(said, copies, secret, key=key, listed=listed)
-    with refusing_bad():
+    facts = checked_facts(said, copies, secret, key=key, listed=listed)
+    with refusing_bad_events():
         return Event(said.verb, label=said.class_id or said.name or "", shown=shown, **facts)
 
 
 def _app_list(said: schemas.Feedback, listed: schemas.AppList) -> dict[str, Any]:
-    """Return the list of an app, marked as one: nobody signed it, so that no audit and no model counts it."""
+    """Return the list of an app. Nobody signed it: its model is marked, and no audit counts it."""
     if said.receipt is not None:
         raise bad("at most one of receipt and listed must be given.")
     content = listed.model_dump()
@@ -339,9 +339,9 @@ def _app_list(said: schemas.Feedback, listed: schemas.AppList) -> dict[str, Any]
 
 
 def _shown(said: schemas.Feedback, listed: list[Shown], *, audit: bool) -> tuple[Shown, ...]:
-    """Return the classes of the list that the person saw, with those in the set that were shown as such.
+    """Return the classes of the list. Those that the person saw are marked as the set.
 
-    The set of an audited list stays as it was promised: what a person says to have seen must not break it.
+    The set of an audited list stays as it was promised, whatever the person saw.
     """
     if said.shown is not None:
         if unknown := set(said.shown) - {entry.id for entry in listed}:
@@ -353,5 +353,5 @@ def _shown(said: schemas.Feedback, listed: list[Shown], *, audit: bool) -> tuple
 
 
 def bad(words: str) -> Refusal:
-    """Return the refusal of what cannot be recorded."""
+    """Return the refusal of an answer that cannot be recorded."""
     return Refusal(422, "bad_feedback", words)

@@ -33,13 +33,13 @@ class _Entry:
 
 
 class Following:
-    """An application around the current one of several.
+    """An application that passes requests to the application of the current release.
 
     Args:
-        version: Function that says which is current now.
-        make: Function that makes it; called in a thread, while the one before goes on.
-        close: Function that is called at the end, such as to close what all share.
-        every: Seconds between two looks.
+        version: Function that returns the version of the current release.
+        make: Function that makes its application; called in a thread, while the old one goes on.
+        close: Function that is called at the end, such as to close what the releases share.
+        every: Seconds between two calls of ``version``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What surrounds every request: allowed hosts and pages, security headers, counters, one line of log."""
+"""A middleware for every request: allowed hosts and pages, security headers, counters, one line of log."""
 
 import asyncio
 import logging
@@ -124,7 +124,7 @@ class _Exchange:
         await self._send(message)
 
     async def _drain(self) -> None:
-        """Read on for a while, and keep nothing: a client that is still sending would miss the answer."""
+        """Read on for a while, and drop it: a client that still sends would miss the response."""
         size = 0
         with suppress(asyncio.TimeoutError):
             stop = time.monotonic() + _DRAIN_SECONDS

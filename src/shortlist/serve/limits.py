@@ -1,4 +1,4 @@
-"""Limits of requests: sizes, numbers, rates. Each has a clear answer when it is reached."""
+"""Limits of requests: sizes, numbers, rates. A request beyond a limit gets an error that names the limit."""
 
 import asyncio
 import ipaddress
@@ -13,12 +13,12 @@ from typing import Any
 from shortlist.serve.refusals import Refusal
 
 MAX_IMAGES = 5  # photos of one object
-SHARE = 0.75  # share of a common resource that one client may take, so that some is left for others
-CONNECTIONS = 8192  # open connections, silent ones too; more than answers of people that are kept at a time
-HEAD_BYTES = 64 << 10  # bytes of the head of a request
-SILENT_SECONDS = 15.0  # for the head of a request, and to take the rest of an answer
-REPLIES = 4096  # answers of people that are worked on at a time
-FEEDBACK_BYTES = 256 << 10  # of a person's answer, without photos
+SHARE = 0.75  # largest share of a common resource for one client
+CONNECTIONS = 8192  # open connections, including silent ones; more than REPLIES
+HEAD_BYTES = 64 << 10  # largest head of a request
+SILENT_SECONDS = 15.0  # time for a client to send the head of a request, or to read the rest of a response
+REPLIES = 4096  # people's answers that are worked on at a time
+FEEDBACK_BYTES = 256 << 10  # largest answer of a person, without photos
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ class Limits:
         client_pixels: Largest number of pixels of all requests of one client that are worked on.
         decode_seconds: Time that the decoding of one image may take.
         decoders: Number of images that are decoded at a time.
-        requests: Number of requests that are worked on at a time. One client may send as many bodies at once.
+        requests: Number of requests that are worked on at a time, and of bodies that one client may send at
+            a time.
         queue: Number of images that wait for the network at most.
         batch: Number of images that go through the network together at most.
-        wait: Seconds that the first image of a batch waits for others at most, while nothing else is done.
+        wait: Seconds that the first image of a batch waits for others at most, while the model is idle.
         body_seconds: Time that a client may take to send the body.
         batch_images: Number of objects in a request of ``/v1/identify/batch`` at most.
         rate: Requests per minute of one client, by key or address; 0 for any number.
@@ -78,12 +79,12 @@ class Limits:
 
 
 class Pool:
-    """A number of things that requests take and give back, of which each client may have a part.
+    """A limited resource, such as bytes in memory, that requests take and give back.
 
     Args:
-        reason: Message for a client that finds too few left.
-        each: Number that one client may have.
-        most: Number that all clients together may have; any if ``None``.
+        reason: Message for a client that asks for more than there is.
+        each: Amount that one client may have.
+        most: Amount that all clients together may have; any if ``None``.
     """
 
     def __init__(self, reason: str, *, each: int, most: int | None = None) -> None:
@@ -93,22 +94,22 @@ class Pool:
 
     @classmethod
     def shared(cls, reason: str, most: int, *, largest: int = 1) -> "Pool":
-        """Return a pool of which one client may have three quarters, and always enough for one request."""
+        """Return a pool of which one client may have three quarters, but at least ``largest``."""
         return cls(reason, each=max(int(SHARE * most), largest), most=most)
 
     def check(self, client: str, number: int = 1) -> None:
-        """Refuse with 503 a client that cannot have so many more."""
+        """Refuse a client with 503 if it cannot have this amount more."""
         if self.used + number > self._most or self._of_clients[client] + number > self._each:
             raise busy(self._reason)
 
     def take(self, client: str, number: int = 1) -> None:
-        """Take so many, or refuse with 503."""
+        """Take an amount, or refuse with 503."""
         self.check(client, number)
         self.used += number
         self._of_clients[client] += number
 
     def give_back(self, client: str, number: int = 1) -> None:
-        """Give so many back."""
+        """Give an amount back."""
         self.used -= number
         self._of_clients[client] -= number
         if not self._of_clients[client]:
@@ -116,7 +117,7 @@ class Pool:
 
 
 class Admission:
-    """The requests that are worked on, and what they hold; used from the event loop alone."""
+    """The counts of requests and of what they hold. Only the event loop uses it."""
 
     def __init__(self, limits: Limits) -> None:
         self.arriving = 0  # being read or decoded
@@ -132,11 +133,11 @@ class Admission:
 
     @contextmanager
     def request(self, client: str) -> Iterator["Held"]:
-        """Let a request in whose body is still to come, or refuse it with 503.
+        """Let a request in before its body is read, or refuse it with 503.
 
-        It counts as one of the requests that are worked on when its body is there: see :meth:`Held.begin`.
+        The request is counted in ``requests`` once its body is there: see :meth:`Held.begin`.
         """
-        self.requests.check(client)  # a body is not read to be refused afterwards
+        self.requests.check(client)  # refuse now, not after the body is read
         self.arriving += 1
         self.under_way += 1
         held = Held(self, client)
@@ -155,15 +156,15 @@ class Held:
         self.client, self.admission = client, admission
         self._taken: Counter[Pool] = Counter()
         self._arriving = True
-        self._awaited: list[asyncio.Future[Any]] | None = []  # none once the client is gone
+        self._awaited: list[asyncio.Future[Any]] | None = []  # None once the client is gone
 
     def take(self, pool: Pool, number: int = 1) -> None:
-        """Take so many until the request ends, or refuse it with 503."""
+        """Take an amount from a pool until the request ends, or refuse the request with 503."""
         pool.take(self.client, number)
         self._taken[pool] += number
 
     def begin(self) -> None:
-        """Count the request among those that are worked on, or refuse it with 503: its body is there."""
+        """Count the request, whose body is there, as worked on, or refuse it with 503."""
         self._give_back(self.admission.bodies)
         self.take(self.admission.requests)
 
@@ -171,12 +172,12 @@ class Held:
         pool.give_back(self.client, self._taken.pop(pool))
 
     def awaits(self, futures: Sequence[asyncio.Future[Any]]) -> None:
-        """Note what the client waits for."""
+        """Remember the futures that the client waits for, so that :meth:`gone` can end them."""
         if self._awaited is not None:
             self._awaited.extend(futures)
 
     def gone(self) -> None:
-        """Give up what the client waited for: what is still in the queue is not worked on."""
+        """End the futures that the client waited for, so that no work is done for them."""
         for future in self._awaited or ():
             if not future.done():
                 future.set_exception(_gone())
@@ -189,8 +190,8 @@ class Held:
             raise _gone()
 
     def arrived(self) -> None:
-        """Note that nothing more is to be read or decoded: the request waits for the model, or is done."""
-        self.admission.arriving -= self._arriving
+        """Note that the request is read and decoded: it waits for the model, or has ended."""
+        self.admission.arriving -= int(self._arriving)  # only once
         self._arriving = False
 
     def release(self) -> None:
@@ -205,12 +206,12 @@ def _gone() -> Refusal:
 
 
 def busy(reason: str) -> Refusal:
-    """The refusal of a server that has too much to do."""
+    """Return the refusal of a busy server."""
     return Refusal(503, "busy", f"The server is busy: {reason}. Try again.", retry_after=1)
 
 
 def network_of(address: str) -> str:
-    """Return whom an address belongs to: of IPv6, one client has a network of 2**64 addresses."""
+    """Return the client of an address: an IPv4 address, or the /64 network of an IPv6 address."""
     if ":" not in address:
         return address
     try:
@@ -221,9 +222,9 @@ def network_of(address: str) -> str:
 
 
 class RateLimit:
-    """A bucket of tokens for each client, which fills up again within a minute.
+    """A limit of requests per minute for each client: a bucket of tokens that fills up again in a minute.
 
-    Of very many clients, those not seen for longest are forgotten, which can only be to their favor.
+    If there are more than ``clients``, those seen least recently are forgotten: they get a full bucket.
 
     Args:
         per_minute: Size of a bucket; 0 for no limit.

@@ -25,15 +25,15 @@ from shortlist.serve import examples, people_schemas as schemas
 from shortlist.serve.feedback import (
     check_class,
     check_listed,
-    failing_in_words,
+    checked_facts,
     kept_answer,
-    observed,
     parsed,
+    read_event,
     read_json,
-    read_said,
     receipt_of,
     recorded,
-    refusing_bad,
+    refusing_bad_events,
+    refusing_store_errors,
 )
 from shortlist.serve.options import Language
 from shortlist.serve.receipts import all_flags
@@ -67,14 +67,14 @@ def _add_post(router: APIRouter, service: Service) -> None:
         client = service.client(request)
         service.rate.take(client)
         with service.replies.request(client) as held:
-            body, copies = await read_said(request, service, held)
+            body, copies = await read_event(request, service, held)
             said = parsed(schemas.Observed, body)
             store = await asyncio.to_thread(lambda: service.feedback.store)
             hashes = [hashlib.sha256(copy).hexdigest() for copy in copies]
             listed = receipt_of(said, store.secret)
             said.person, key = service.door.writer(request, client, said.person)
-            facts = observed(said, hashes, store.secret, key=key, listed=listed)
-            with refusing_bad():
+            facts = checked_facts(said, hashes, store.secret, key=key, listed=listed)
+            with refusing_bad_events():
                 event = Event(OBSERVE, shown=tuple(Shown(*entry) for entry in listed["shown"]), **facts)
             kept = await recorded(store, event, copies)
         service.review.changed()
@@ -143,7 +143,7 @@ def _unknown() -> Refusal:
 def visible(service: Service, id: str, person: str, key: str = "") -> tuple[Observation, bool]:
     """Return an observation that a person may see, and whether it is the person's own; or refuse with 404."""
     desk, seen, is_owner = service.feedback, None, False
-    with failing_in_words():
+    with refusing_store_errors():
         if is_store(desk.location):
             secret = desk.store.secret
             seen = read_observation(desk.location, secret, id)
@@ -233,7 +233,7 @@ def _add_vote(router: APIRouter, service: Service) -> None:
                 words = "This observation is your own: answer to its list with /v1/feedback."
                 raise Refusal(403, "own_observation", words)
             check_listed(said, seen.shown)
-            with refusing_bad():
+            with refusing_bad_events():
                 event = _vote_event(said, seen, key)
             kept = await recorded(service.feedback.store, event, [])
         service.review.said(event.person, id)

@@ -1,4 +1,4 @@
-"""Who a request is of: a person with a personal link, or anybody under a free name."""
+"""Find the person behind a request: somebody with a personal link, or anybody under a free name."""
 
 from urllib.parse import unquote
 
@@ -17,7 +17,7 @@ PEOPLE = ("open", "invited")
 
 
 class Door:
-    """Says who a request is of.
+    """Finds the person behind a request.
 
     Args:
         people: One of :data:`PEOPLE`.
@@ -32,25 +32,25 @@ class Door:
         self._only_invited, self._keys, self._desk = people == "invited", keys, desk
 
     def writer(self, request: Request, client: str, name: str | None) -> tuple[str, str]:
-        """Return the person who says something, and the key with which the store takes it.
+        """Return the person who sends an answer, and the key to record it with; count it for the rate.
 
-        It counts for the rate of answers: of an invited person wherever it comes from, of others by client.
+        The rate of answers is that of an invited person on all devices, and of a client for other people.
 
         Raises:
-            Refusal: With 403, as :meth:`named`, or with 429, if these are too many answers.
+            Refusal: With 403, as :meth:`person_of`, or with 429, if there are too many answers.
         """
-        person, key = self.named(request, client, name)
+        person, key = self.person_of(request, client, name)
         self._rate.take(f"person {person}" if request.headers.get("x-person-token") else client)
         return person, key
 
-    def named(self, request: Request, client: str, name: str | None) -> tuple[str, str]:
-        """Return the person of a request, and the key with which the store takes what the person says.
+    def person_of(self, request: Request, client: str, name: str | None) -> tuple[str, str]:
+        """Return the person of a request, and the key to record the person's answers with.
 
-        The header ``X-Person-Token`` has the token of a personal link: then the person is the one of the
-        link, whatever name was sent. The store looks whether the link still counts when it takes an event.
+        The header ``X-Person-Token`` may have the token of a personal link. Then it says who the person is,
+        and ``name`` does not count. Whether the link is still valid is checked by the store with each answer.
 
         Raises:
-            Refusal: With 403, if the token is not of this store, or if it is needed and missing.
+            Refusal: With 403, if the token is of another store, or if it is needed and missing.
         """
         if token := request.headers.get("x-person-token", ""):
             try:
@@ -63,7 +63,7 @@ class Door:
         return composed(name or ""), client if self._keys.needed else ""
 
     def reader(self, request: Request, client: str) -> tuple[str, str]:
-        """Return the person who asks, and the key that the store has recorded of the person.
+        """Return the person who asks, and the key that the store has recorded for the person.
 
         Without a personal link, the header ``X-Person`` has the name, percent-encoded.
 
@@ -76,8 +76,8 @@ class Door:
         except ValueError as error:
             raise Refusal(422, "bad_feedback", f"{error}.") from None
         if not name and not request.headers.get("x-person-token"):
-            return "", ""  # who only looks
-        person, key = self.named(request, client, name)
+            return "", ""  # somebody who only looks
+        person, key = self.person_of(request, client, name)
         try:
             return person, admit(self._desk.location, person, key) if is_store(self._desk.location) else key
         except InviteError:
@@ -87,6 +87,6 @@ class Door:
 
 
 def refused_link() -> Refusal:
-    """Return the refusal of a name without its link, and of a link that does not count."""
-    words = "This name is of an invited person: open the personal link again, or ask for a new one."
+    """Return the refusal of an invited person's name without a link, and of a link that is not valid."""
+    words = "This name belongs to an invited person: open the personal link again, or ask for a new one."
     return Refusal(403, "bad_link", words)

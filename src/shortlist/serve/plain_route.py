@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-_MANY = 2000  # bytes of options that are not remembered
+_MANY = 2000  # bytes: longer options are not remembered
 
 
 def plain_route(described: APIRoute) -> Route:

@@ -1,9 +1,9 @@
 """Several processes behind one address: a parent that binds it, starts them, and replaces those that die.
 
-The workers of uvicorn (``uvicorn.supervisors.Multiprocess``) cost no more: 0.92 of the processor's time an
-image at 64 clients (three turns, busy machine). They keep fewer promises: workers go on
-without their parent and are started anew for ever, one that loads for longer than 5 s is killed, and while
-they end, new connections wait for nobody. All methods of theirs but the loop would have to be replaced.
+The supervisor of uvicorn (``uvicorn.supervisors.Multiprocess``) is as fast: 0.92 of the processor's time per
+image at 64 clients (three turns, busy machine). But its workers live on without their parent, are started
+again without end, and are killed if they load for longer than 5 s. While they end, new connections wait for
+an answer that never comes. To mend this, all of its methods but the loop would have to be replaced.
 """
 
 import logging
@@ -36,10 +36,10 @@ from shortlist.serve.server import LOG_FORMAT, serve
 from shortlist.serve.source import ServiceSource
 
 _LOG = logging.getLogger("shortlist.serve")
-_MOST = 64  # processes; each takes some of the files that the parent may have open
-_DEATHS, _WITHIN = 5, 60.0  # so many deaths in so many seconds end the server
-_BACKLOG = 2048  # connections that wait to be taken, as the web server has it
-_END_SECONDS = 60.0  # for the requests that were begun; each process has its own, shorter, bound
+_MOST = 64  # processes; the parent keeps some files open for each
+_DEATHS, _WITHIN = 5, 60.0  # 5 deaths within 60 seconds end the server
+_BACKLOG = 2048  # waiting connections, as many as uvicorn allows
+_END_SECONDS = 60.0  # for requests that have begun; each process has a shorter bound of its own
 
 
 def serve_by_processes(
@@ -51,7 +51,7 @@ def serve_by_processes(
     log_level: str = "info",
     **where: Any,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; requests that were begun are finished first, unless SIGINT comes again.
+    """Serve until SIGINT or SIGTERM. Requests that have begun are finished first; a second SIGINT ends them.
 
     Args:
         source: What each process opens for itself.
@@ -79,18 +79,19 @@ def serve_by_processes(
         try:
             supervisor.work(signals)
         finally:
-            listening.close()  # otherwise clients that connect now would wait for an answer in vain
+            listening.close()  # otherwise clients that connect now would get no answer
             supervisor.end(signals)
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens: whoever comes before a process is ready waits for it.
+    """Return a socket that listens. Clients that come before a process is ready wait.
 
-    All processes take connections from it. What a process that dies did not take, another one takes.
+    All processes take connections from this socket. If a process dies, the others take the connections that
+    wait.
     """
     host = host.strip("[]")
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    if listening.family == socket.AF_INET6:  # as one process has it: "::" is not all addresses of IPv4 too
+    if listening.family == socket.AF_INET6:  # "::" does not include IPv4, as in a server of one process
         listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -104,7 +105,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def _signals_to_end() -> Iterator[int]:
-    """Give a file from which the numbers of the signals SIGINT and SIGTERM that came can be read."""
+    """Give a file descriptor from which the numbers of arriving SIGINT and SIGTERM can be read."""
     reader, writer = os.pipe()
     signals = (signal.SIGINT, signal.SIGTERM)
     before = {
@@ -122,7 +123,7 @@ def _signals_to_end() -> Iterator[int]:
 @dataclass
 class _Child:
     process: BaseProcess
-    pipe: Connection  # by which it says that it serves; it ends when the process does
+    pipe: Connection  # on which it says that it serves; closed when the process ends
     serves: bool = False
 
 
@@ -181,7 +182,7 @@ class _Supervisor:
         self._children[number] = _Child(process, pipe)
 
     def _receive(self, number: int) -> None:
-        """Take the message of a process: that it serves or cannot start; without a message it has died."""
+        """Read the message of a process: it serves, or cannot start. A closed pipe means that it died."""
         child = self._children[number]
         try:
             message = child.pipe.recv()
@@ -202,14 +203,14 @@ class _Supervisor:
             )
 
     def _replace(self, number: int, child: _Child) -> None:
-        """Start a process anew, unless that is of no use."""
+        """Start a process again, unless processes die too often."""
         child.process.join()
         child.pipe.close()
         code, now = child.process.exitcode, time.monotonic()
         if not child.serves and not self._deaths:
             raise ValueError(f"a process ended with code {code} before it could serve")
-        # one that was killed while it started counts as of the death that it was to mend: a start may take
-        # long, and several in a row that never serve are too many, however long they took
+        # a process that died while it started counts at the time of the death before it: several starts in a
+        # row that never serve are too many deaths, however long each start took
         self._deaths.append(now if child.serves else self._deaths[-1])
         if len(self._deaths) == _DEATHS and self._deaths[-1] - self._deaths[0] < _WITHIN:
             raise ValueError(
@@ -220,7 +221,7 @@ class _Supervisor:
         self._start(number)
 
     def end(self, signals: int) -> None:
-        """Have all processes finish what they began, and end; at another SIGINT they are killed."""
+        """Let all processes finish their requests and end; another SIGINT kills them."""
         for child in self._children.values():
             child.process.terminate()
         alive = {child.process.sentinel: child.process for child in self._children.values()}
@@ -254,7 +255,7 @@ def _serve_one(
     def say_that_it_serves() -> None:
         nonlocal serves
         serves = True
-        # uvicorn listens to it by now, and would drop all requests if it came beside the parent's SIGTERM
+        # uvicorn handles SIGINT by now: after the parent's SIGTERM it would drop all requests
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         pipe.send({"version": follow.version(), "notes": notes})
 
@@ -273,7 +274,7 @@ def _serve_one(
 
 
 def _end_with_parent(pipe: Connection, counters: Path) -> None:
-    """End this process as by SIGTERM when its parent is gone: nobody else would."""
+    """End this process by SIGTERM when its parent is gone."""
     wait([pipe])
     shutil.rmtree(counters, ignore_errors=True)  # others may do the same
     os.kill(os.getpid(), signal.SIGTERM)

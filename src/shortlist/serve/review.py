@@ -1,4 +1,4 @@
-"""The route of what people may review next."""
+"""The route that gives a person the next observation to review."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from shortlist.feedback import Observation
 from shortlist.serve import examples, people_schemas as schemas
-from shortlist.serve.feedback import bad, failing_in_words
+from shortlist.serve.feedback import bad, refusing_store_errors
 from shortlist.serve.forms import Upload
 from shortlist.serve.observations import observation_form, visible
 from shortlist.serve.options import BatchOptions, Language
@@ -40,67 +40,69 @@ def review_routes(service: Service) -> APIRouter:
         ] = [],  # noqa: B006 - FastAPI copies it
         related_images: Annotated[int, Query(ge=0, le=10, description="Known images of each class.")] = 0,
     ) -> Response:
-        """Give the observation of which a vote would tell most, without what others said about it.
+        """Give the observation for which a vote is most useful, without the votes of others.
 
-        The person who asks is named by the header ``X-Person``, or by the token of a personal
-        link in ``X-Person-Token``. Nobody gets an observation of his own, nor
-        one that he voted on.
+        The header ``X-Person`` names the person who asks, or ``X-Person-Token`` has the token of a personal
+        link. People do not get their own observations, nor observations that they voted on.
         """
         client = service.client(request)
         service.rate.take(client)
         person, _ = await asyncio.to_thread(service.door.reader, request, client)
         if not person:
             raise bad("the header X-Person, or X-Person-Token, must name the person who asks.")
-        seen = await asyncio.to_thread(_find, service, person, set(skip))
+        observation = await asyncio.to_thread(_find, service, person, set(skip))
         content: dict[str, Any] = {"waiting": service.review.number, "observation": None}
-        if seen is not None:
-            related = await _related(service, client, seen, related_images)
-            content["observation"] = observation_form(service, seen, language_of(request, lang), related)
+        if observation is not None:
+            related = await _related(service, client, observation, related_images)
+            language = language_of(request, lang)
+            content["observation"] = observation_form(service, observation, language, related)
         return JSONResponse(content)
 
     return router
 
 
 def _find(service: Service, person: str, left_out: set[str]) -> Observation | None:
-    """Return what a person may review next, as the store has it now."""
+    """Return the next observation for a person; if the queue has none, wait once for a new queue."""
     waited = False
     for _ in range(_TRIES):
         item = service.review.find(person, left_out)
-        if item is not None:
-            seen = _reviewable(service, item, person)
-            if seen is not None:
-                return seen
-            left_out.add(item)
-        elif waited or not service.review.wait():
-            return None
-        else:
+        if item is None:
+            if waited or not service.review.wait():
+                return None
             waited = True
+            continue
+        observation = _reviewable(service, item, person)
+        if observation is not None:
+            return observation
+        left_out.add(item)
     return None
 
 
 def _reviewable(service: Service, item: str, person: str) -> Observation | None:
-    """Return an observation if the person has still said nothing about it, and photos can be shown."""
+    """Return an observation if the person has not voted on it, and its photos can be shown."""
     try:
-        seen, is_own = visible(service, item, person)
+        observation, is_own = visible(service, item, person)
     except Refusal as refused:
         if refused.status != 404:
             raise
         return None
-    if is_own or not seen.consent or seen.answer_of(person) is not None:
+    if is_own or not observation.consent or observation.answer_of(person) is not None:
         return None
-    with failing_in_words():
-        has_copy = any(service.feedback.store.copy_of(image) is not None for image in seen.photos)
-    return seen if has_copy else None
+    with refusing_store_errors():
+        has_copy = any(service.feedback.store.copy_of(image) is not None for image in observation.photos)
+    return observation if has_copy else None
 
 
-async def _related(service: Service, client: str, seen: Observation, number: int) -> dict[str, Sequence[Any]]:
-    """Return known images of each class of the list that are like the photos, as a list has them."""
+async def _related(
+    service: Service, client: str, observation: Observation, number: int
+) -> dict[str, Sequence[Any]]:
+    """Return, for each class of the list, known images that are like the photos."""
     index_of_images = service.known_images()
     if not number or index_of_images is None:
         return {}
-    copies = [service.feedback.store.copy_of(image) for image in seen.photos]
+    copies = [service.feedback.store.copy_of(image) for image in observation.photos]
     uploads = [Upload("photo", copy) for copy in copies if copy is not None]
-    listed = [entry.id for entry in seen.shown if entry.id in service.class_index]
+    listed = [entry.id for entry in observation.shown if entry.id in service.class_index]
     options = BatchOptions(related_images=number, limit=min(100, max(1, len(listed))))
     with service.admission.request(client) as held:
         answer = await service.answer_object(uploads, options, held)

@@ -1,4 +1,4 @@
-"""What people may review next: a queue in memory, which is made anew aside."""
+"""The queue of observations to review. It is in memory, and a thread makes it again from time to time."""
 
 import logging
 import threading
@@ -10,16 +10,16 @@ from shortlist.serve.desk import FeedbackDesk
 
 _LOG = logging.getLogger("shortlist.serve")
 _MOST = 20_000  # observations that are kept in memory, the most informative ones
-_REST = 10.0  # times as long as making the queue took it is not made again
-_QUICK = 1.0  # seconds: a queue that is made faster is made anew for each who finds nothing in it
-_PATIENCE = 20.0  # seconds that somebody waits for it who finds nothing
+_REST = 10.0  # pause before the next making, in durations of the last making
+_QUICK = 1.0  # seconds: a queue that is made faster is made at once for somebody who finds nothing in it
+_PATIENCE = 20.0  # seconds that somebody who finds nothing waits for the new queue
 
 
 class ReviewQueue:
-    """The observations that wait, the most informative first.
+    """The observations that wait for votes, the most informative first.
 
-    The order is that of the votes when the queue was made. What was said or deleted since then is looked up
-    when an observation is given out.
+    The order is as of the time when the queue was made. Later votes and deletions are looked up when an
+    observation is given to somebody.
 
     Args:
         desk: The store.

@@ -47,7 +47,7 @@ def serve(
     """Serve until SIGINT or SIGTERM; requests that were begun are finished first.
 
     Args:
-        service: What answers; or several, of which the current one does.
+        service: A service, or releases whose current service answers.
         host: Address to listen at. Only this machine can reach the default one.
         port: Port to listen at.
         origins: Origins of other pages that may use the server (CORS).
@@ -77,7 +77,7 @@ def serve(
         app = served(service).app
     config = make_config(app, proxies=proxies, host=host, port=port, log_level=log_level)
     gc.collect()
-    gc.freeze()  # what is there now stays: to look through it again and again took a quarter of the time
+    gc.freeze()  # objects of the start are never garbage: to scan them took a quarter of the time
     with suppress(KeyboardInterrupt):  # uvicorn raises it again when all is done
         _Server(config, started).run(list(sockets) or None)
 
@@ -96,7 +96,7 @@ class _Server(uvicorn.Server):
 
 
 def check_proxies(proxies: Sequence[str]) -> None:
-    """Refuse proxies that are no addresses, such as ``*``: anybody could then choose his own address.
+    """Refuse proxies that are no addresses, such as ``*``: then any client could choose its own address.
 
     Raises:
         ValueError: With the first one that is no address and no network.
@@ -113,14 +113,14 @@ def check_proxies(proxies: Sequence[str]) -> None:
 
 
 def make_config(app: Any, *, proxies: Sequence[str] = (), **where: Any) -> uvicorn.Config:
-    """Return how the web server is to run: its bounds, whom it believes, and what it must not tell."""
+    """Return the configuration of the web server: bounds, trusted proxies, and what is not logged."""
     return uvicorn.Config(
         app,
         **where,
         access_log=False,  # it would show keys in addresses
         log_config=None,
         server_header=False,
-        proxy_headers=bool(proxies),  # of anybody else: he could choose an address for the limit of rate
+        proxy_headers=bool(proxies),  # without proxies, a client could choose its address for the rate limit
         forwarded_allow_ips=list(proxies),
         http=connection_class(),
         ws="none",

@@ -1,4 +1,4 @@
-"""The parts of a running server, and the way of a request through them."""
+"""The service: what a running server holds, and how a request goes through it."""
 
 import asyncio
 import hashlib
@@ -19,7 +19,7 @@ from shortlist.index import ImageIndex
 from shortlist.model import Choice, Model, model_version
 from shortlist.place import Place
 from shortlist.sentences import LANGUAGE
-from shortlist.serve.answer_form import AnswerForm, written
+from shortlist.serve.answer_form import AnswerForm, to_json
 from shortlist.serve.answerer import Answerer
 from shortlist.serve.batching import Batcher, Future
 from shortlist.serve.card import model_card, run_facts
@@ -45,19 +45,22 @@ _PREPARED = 64  # choices with a place that were resolved lately, as many as the
 
 
 class Service:
-    """All that a server has: model, index, queue, limits, counters.
+    """What a server holds: model, index, store of answers, queue, limits, counters.
+
+    A route calls :meth:`entering` with a request, reads its form, and then calls :meth:`answer_object` or
+    :meth:`answer_each`. These check the choice, decode the photos, and wait in the queue for the model.
 
     Args:
         model: Model to serve, with a preprocessing and scores of known meaning.
         source: Folder of the run or model that it comes from, for its card and its version.
         index: Index of known images; see :class:`shortlist.index.ImageIndex`.
         keys: File with the keys that are allowed; none are needed if ``None``.
-        feedback: Store of people's answers, a folder or an address, made when it is first needed; or what
-            several services share, which they do not close.
+        feedback: Store of people's answers, a folder or an address, made when it is first needed; or a desk
+            that several services share, which the service does not close.
         admin_keys: File with the keys by which people's data can be deleted over HTTP; none if ``None``.
         audit: Share of the requests with a receipt that are drawn for the audit, in [0, 1].
         limits: Limits of requests.
-        any_project: Whether clients of Pl@ntNet's API may ask for any project, which is taken as all classes.
+        any_project: Whether clients of Pl@ntNet's API may name any project; it then means all classes.
         allow_urls: Hosts from which photos may be fetched for such clients; see
             :class:`~shortlist.serve.fetching.Fetcher`. None by default.
         places: Places that requests can name; see :func:`~shortlist.serve.places.read_places`.
@@ -67,7 +70,7 @@ class Service:
         kind: What the model knows, such as ``"a plant"``, for the page; empty if it is not said.
         organs: What photos may show, such as ``leaf``, which the page asks; those of the model's calibration
             rows if there are none.
-        metrics: Counters, which services share that take each other's place; its own if ``None``.
+        metrics: Counters, which a service takes over from the service before it; new ones if ``None``.
 
     Raises:
         ValueError: If the model does not say how a picture becomes an input, or what its scores mean.
@@ -101,9 +104,8 @@ class Service:
         self.places = ServedPlaces(places, model.classes)
         self.names, self.has_checklist = names or Checklist.of_classes(model.classes), names is not None
         self._prepared: Recent[bool] = Recent(_PREPARED)
-        self.keys, self.admin_keys = (
-            given if isinstance(given, Keys) else Keys(given) for given in (keys, admin_keys)
-        )
+        self.keys = keys if isinstance(keys, Keys) else Keys(keys)
+        self.admin_keys = admin_keys if isinstance(admin_keys, Keys) else Keys(admin_keys)
         self._own_feedback = not isinstance(feedback, FeedbackDesk)
         self.feedback = feedback if isinstance(feedback, FeedbackDesk) else FeedbackDesk(feedback)
         self.door = Door(people, self.keys, self.feedback, self.limits.answer_rate)
@@ -111,7 +113,7 @@ class Service:
         self.audit = check_number("audit", audit, low=0.0, below=1 + 1e-12)
         self._drift, self._drift_until = None, -1.0
         self.metrics, self.admission = metrics or Metrics(), Admission(self.limits)
-        # answers of people have their own places: they are small, and none may be lost
+        # people's answers are counted apart from photos: they are small, and none may be lost
         self.replies = Admission(replace(self.limits, requests=REPLIES))
         self.rate = RateLimit(self.limits.rate)
         self.any_project, self.fetcher = any_project, Fetcher(allow_urls, self.limits)
@@ -136,7 +138,7 @@ class Service:
             self.metrics.watch(name, words, read)
 
     def _answer(self, queries: Sequence[Query]) -> Sequence[Answer]:
-        """Answer queries; refresh the index first, if they want images of it."""
+        """Answer queries; refresh the index first, if a query asks for its images."""
         if any(query.related_images for query in queries):
             self.known_images()
         return self.answerer.answer(queries)
@@ -149,12 +151,12 @@ class Service:
         if isinstance(self.index, ImageIndex):
             try:
                 self.index.refresh()
-            except (OSError, ValueError) as error:  # the images that were known before are still there
+            except (OSError, ValueError) as error:  # the index as it was read before still answers
                 _LOG.error("the index cannot be read again: %s", error)
         return self.index
 
     def client(self, request: Request, key: str | None = None) -> str:
-        """Return the name of a client, by key or address; refuse a request without the key that is needed."""
+        """Return the name of a client, by key or address; refuse a request that lacks a needed key."""
         if not self.keys.needed:
             return self.address(request)
         return self.keys.client(key or key_of(request)) or "unknown"
@@ -166,7 +168,7 @@ class Service:
 
     @contextmanager
     def entering(self, request: Request, key: str | None = None) -> Iterator[tuple[Held, int | None]]:
-        """Let a request in by key, rate and number; give what it holds, and what is left of the rate."""
+        """Check key, rate and number of requests; give what the request holds, and the rest of the rate."""
         client = self.client(request, key)
         left = self.rate.take(client)
         with self.admission.request(client) as held:
@@ -174,13 +176,13 @@ class Service:
             yield held, left
 
     async def choice_of(self, options: BatchOptions, *, images: int) -> Choice:
-        """Return what the options choose for so many photos, or refuse them with 422."""
+        """Return the choice that the options make for a number of photos, or refuse them with 422."""
         names = ("predictor", "top", "average", "coverage", "at_least", "at_most")
         chosen = {name: getattr(options, name) for name in names}
         return await self.checked(Choice(**chosen, **self.scope_of(options), photos=images))
 
     def scope_of(self, options: ScopeOptions) -> dict[str, Any]:
-        """Return which objects the options choose."""
+        """Return place, group and kind of average of the options, as arguments of :class:`Choice`."""
         if options.group is not None and options.organ is not None:
             raise Refusal(422, "bad_parameter", "At most one of group and organ must be given.")
         column, colon, value = (options.group or "").partition(":")
@@ -195,9 +197,9 @@ class Service:
         }
 
     async def checked(self, choice: Choice) -> Choice:
-        """Return a choice with nothing left open, or refuse it with 422.
+        """Return a choice with all defaults filled in, or refuse it with 422.
 
-        A first choice of a place may take a while: it is resolved in a thread, and other requests go on.
+        The first choice of a place may take long: a thread resolves it, so that other requests go on.
         """
         try:
             if choice.place is not None and choice not in self._prepared:
@@ -254,18 +256,18 @@ class Service:
         }
 
     def thumbnail_address(self, name: str) -> str:
-        """Return the address of a thumbnail; where keys are needed, a signature takes the place of one."""
+        """Return the address of a thumbnail, with a signature in place of a key if keys are needed."""
         return f"/v1/images/{name}{self.keys.sign(name)}"
 
     def written(self, answer: Answer, language: str, *, start: float, images: int, **more: Any) -> bytes:
-        """Return an answer as JSON, with the model that made it, the time that it took, and more."""
+        """Return an answer as JSON, with the name of the model, the seconds it took, and ``more`` entries."""
         content = self.form(answer, language) | {"images": images, "model": self.named}
-        return written(content | {"seconds": _since(start)} | more)
+        return to_json(content | {"seconds": _since(start)} | more)
 
     def written_each(self, answers: Sequence[Answer | BadImage], language: str, *, start: float) -> bytes:
         """Return answers as JSON, one for each image."""
         forms = [a.to_dict() if isinstance(a, BadImage) else self.form(a, language) for a in answers]
-        return written({"answers": forms, "model": self.named, "seconds": _since(start)})
+        return to_json({"answers": forms, "model": self.named, "seconds": _since(start)})
 
     async def signing(self, uploads: Sequence[Upload]) -> Signing:
         """Return what a receipt for these photos needs."""
@@ -284,14 +286,14 @@ class Service:
         return signing.receipt(answer, model=self.version, flags=flags)
 
     def drift(self) -> dict[str, Any] | None:
-        """Say what the last answers to this model's lists tell; looked up once a minute at most."""
+        """Return what the last answers say about this model's lists; looked up at most once a minute."""
         if time.monotonic() > self._drift_until:
             self._drift = self.feedback.drift(self.version)
             self._drift_until = time.monotonic() + _DRIFT_SECONDS
         return self._drift
 
     def start(self) -> None:
-        """Start to answer; called in the event loop."""
+        """Start to answer requests; called in the event loop."""
         self.batcher.start()
         self.feedback.start()
         self.metrics.serves(**self.named)
@@ -303,7 +305,7 @@ class Service:
             raise Refusal(503, "not_ready", "The server is starting or shutting down.", retry_after=1)
 
     def close(self) -> None:
-        """Answer what waits, and end all threads."""
+        """Answer the queries that wait, and end all threads."""
         self.batcher.close()
         self.decoder.close()
         if self._own_feedback:
@@ -315,7 +317,7 @@ def _since(start: float) -> float:
 
 
 def language_of(request: Request, chosen: str | None) -> str:
-    """Return the language that a request wants: the one chosen, else what its client prefers."""
+    """Return the language of a request: the chosen one, else the languages that its client prefers."""
     return chosen or request.headers.get("accept-language", "")[:200] or LANGUAGE
 
 

@@ -1,4 +1,4 @@
-"""What a server is made of, as plain values: they can be sent to another process, which opens its own."""
+"""The options of a service as plain values, which each process opens for itself."""
 
 import secrets
 from dataclasses import dataclass, field
@@ -20,11 +20,11 @@ from shortlist.serve.service import Service
 
 @dataclass(frozen=True)
 class ServiceSource:
-    """What a service is made of.
+    """The options of a service. Another process can get them, and open its own service.
 
     Args:
-        model: Folder of a saved model or a run; or of releases, which only :meth:`follow` takes.
-        index: Folder of an index of known images; by default ``index`` in that of the model, if it is there.
+        model: Folder of a saved model or a run; for :meth:`follow` also a folder of releases.
+        index: Folder of an index of known images; by default ``index`` in the model's folder, if it is there.
         keys: File with the keys that are allowed, or ``None``.
         feedback: Folder of the store of people's answers, or its address.
         admin_keys: File with the keys by which people's data can be deleted over HTTP, or ``None``.
@@ -32,7 +32,7 @@ class ServiceSource:
         limits: Limits of requests, of each process.
         any_project: Whether any project of Pl@ntNet's API is taken as all classes.
         allow_urls: Hosts from which photos may be fetched.
-        places: Folder of places, or ``None``; it is read with each release.
+        places: Folder of places, or ``None``; it is read again with each release.
         names: Checklist that people can search, or ``None``; it is read once.
         people: Who may answer: ``open`` (anybody) or ``invited`` (people with a personal link).
         app_answers: Whether people may answer to lists that an app made, which nobody can check.
@@ -40,7 +40,7 @@ class ServiceSource:
         organs: What photos may show, such as ``leaf``, which the page asks.
         device: Device of the network.
         network: For a model whose network is the user's own code, the function that makes it.
-        secret: Signs addresses of images: what one process gives out, the others know.
+        secret: Signs addresses of images; the same in all processes, which accept each other's addresses.
     """
 
     model: str
@@ -63,32 +63,32 @@ class ServiceSource:
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     def open(self) -> Service:
-        """Load the model and the index, with a store of answers of its own."""
+        """Load model and index, and make a service that opens and closes its own store of answers."""
         return self._opened(
             Path(self.model), self.index, feedback=self.feedback, **self._keys(), **self._names()
         )
 
     def follow(self, desk: FeedbackDesk) -> Follow:
-        """Load the model, or the current one of the releases, which are followed from then on.
+        """Return how to make the service, and if the model is a folder of releases, how to follow them.
 
         Args:
             desk: Store of people's answers, which is closed at the end.
         """
         shared = {"feedback": desk, "metrics": Metrics(), **self._keys(), **self._names()}
         if not is_releases(self.model):
-            made = self._opened(Path(self.model), self.index, **shared)
-            return Follow(lambda: made.version, lambda: made, desk.close)
-        place = Releases(self.model)
+            service = self._opened(Path(self.model), self.index, **shared)
+            return Follow(lambda: service.version, lambda: service, desk.close)
+        releases = Releases(self.model)
 
         def make() -> Service:
-            current = place.current()
+            current = releases.current()
             if current is None:
-                raise ValueError(f"{place.folder} has no current release")
+                raise ValueError(f"{releases.folder} has no current release")
             released_index = current.index if current.index and Path(current.index).is_dir() else None
-            return self._opened(place.model_path(current), self.index or released_index, **shared)
+            return self._opened(releases.model_path(current), self.index or released_index, **shared)
 
         def version() -> str:
-            current = place.current()
+            current = releases.current()
             return "" if current is None else f"{current.number} ({current.version})"
 
         return Follow(version, make, desk.close)

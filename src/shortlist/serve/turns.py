@@ -1,4 +1,4 @@
-"""A queue in which clients take turns, so that nobody waits longer because another one sent much."""
+"""A queue in which clients take turns: one client that sends much does not delay the others."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ Item = TypeVar("Item")
 
 
 class Turns(Generic[Item]):
-    """A queue for each client. Who was served last has the next turn after all others."""
+    """A queue for each client. After its turn, a client waits until all others had theirs."""
 
     def __init__(self) -> None:
         self._queues: OrderedDict[str, deque[Item]] = OrderedDict()

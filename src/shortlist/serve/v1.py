@@ -131,7 +131,7 @@ def _add_class(router: APIRouter, service: Service) -> None:
         summary="One class",
     )
     def one_class(request: Request, id: str, lang: Language = None) -> Response:
-        """Say what is known about a class: its counts, what it is taken for, some images of it."""
+        """Say what is known about a class: its counts, the classes it is confused with, some images."""
         service.rate.take(service.client(request))
         index = service.class_index.get(composed(id))
         if index is None:
@@ -151,7 +151,7 @@ def _add_class(router: APIRouter, service: Service) -> None:
 
 
 def _names_of(table: ClassTable, index: int) -> Iterator[str]:
-    """Give all that a class may be searched by."""
+    """Give the names by which a class can be searched."""
     yield from (table.names[index], *table.scientific_names[index], table.ids[index])
     yield from (column[index] for column in table.parents.values())
     yield from (name for column in table.common_names.values() for name in column[index])
@@ -219,7 +219,7 @@ def _add_places(router: APIRouter, service: Service) -> None:
         summary="The steps of a control from fewer to surer",
     )
     def show_ladder(request: Request, options: Annotated[LadderOptions, Query()]) -> Response:
-        """Say what each step means for such objects; null if the model kept no calibration photos."""
+        """Say what each step of the control means; null if the model kept no calibration photos."""
         service.rate.take(service.client(request))
         choice = Choice(**service.scope_of(options), photos=options.photos)
         try:
@@ -256,11 +256,11 @@ def _add_images(router: APIRouter, service: Service) -> None:
 
 
 def _add_watching(router: APIRouter, service: Service) -> None:
-    """Add what a watching program asks: no photo is answered here."""
+    """Add the routes for programs that watch the server."""
 
     @router.get("/health", summary="Whether the process is alive")
     async def health() -> dict[str, str]:
-        """Answer as long as the process does."""
+        """Answer while the process is alive."""
         return {"status": "ok"}
 
     @router.get("/ready", summary="Whether requests are answered", responses=examples.responses(None, 503))

@@ -64,7 +64,7 @@ async function oneLook(photo, network, lists) {
   const scores = data("scores");
   // as for a server: of an unusable photo there is no list
   if (!scores.every((score) => score < Infinity) || !scores.some((score) => score > -Infinity)) {
-    throw refusal(422, "bad_scores", "The network must give numbers for each photo, got others.");
+    throw refusal(422, "bad_scores", "Scores of the network must be finite for each photo, got NaN or infinity.");
   }
   const sets = new Map(lists.predictors.filter(({ output }) => output).map(({ name, output }) => [name, data(output)]));
   const output = { scores, sets, features: data("features") };
