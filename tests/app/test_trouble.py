@@ -63,7 +63,7 @@ def test_a_full_device_says_that_an_answer_is_not_kept(browser, site):  # noqa: 
         session = page.context.new_cdp_session(page)
         session.send("Storage.overrideQuotaForOrigin", {"origin": site[1], "quotaSize": 1})
         page.locator("li.candidate button.confirm").first.click()
-        page.wait_for_function("document.getElementById('thanks').textContent.length > 0")
+        page.locator("#thanks:not(:empty)").wait_for()
         assert "not" in page.locator("#thanks").inner_text().lower()
         assert "Answers on this device: 0." in page.locator("#app-count").inner_text()
         session.send("Storage.overrideQuotaForOrigin", {"origin": site[1]})
