@@ -4,6 +4,7 @@ The kill is injected: an audit hook counts every file that is opened for writing
 below a folder, and every folder that is made or removed, and ends the process before a chosen one.
 """
 
+import errno
 import hashlib
 import os
 import shutil
@@ -11,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -56,8 +58,12 @@ TINY = RECIPE | {
 }
 
 
-def in_a_child(action: Callable[[], object], folder: Path, stop_at: int | None = None) -> int:
+def in_a_child(
+    action: Callable[[], object], folder: Path, stop_at: int | None = None, full_at: int | None = None
+) -> int:
     """Do something in a process of its own, which may be ended before a step of it below the folder.
+
+    From the step ``full_at`` on, the disk has no space for another file.
 
     Returns:
         The number of steps if it came to its end, -1 if it was ended.
@@ -75,6 +81,8 @@ def in_a_child(action: Callable[[], object], folder: Path, stop_at: int | None =
                 return
             if count == stop_at:
                 os._exit(9)
+            if full_at is not None and count >= full_at and writes:
+                raise OSError(errno.ENOSPC, "No space left on device", str(values[0]))
             count += 1
 
         status = 1
@@ -192,7 +200,8 @@ def test_the_first_evaluation_of_test_rows(tmp_path):
         assert files_of(run) == files_of(whole) and examine_run(run) == [], step
 
 
-def test_suite(tmp_path):
+def tiny_suite(tmp_path: Path) -> Callable[[Path], Callable[[], object]]:
+    """A small suite, as what makes it in a folder."""
     base = {key: value for key, value in TINY.items() if key not in ("loss", "name")} | {"epochs": 1}
     suite = {
         "name": "tiny",
@@ -211,10 +220,36 @@ def test_suite(tmp_path):
     }
     file = tmp_path / "suite.yaml"
     file.write_text(yaml.safe_dump(suite))
+    return lambda folder: lambda: run_suite(load_suite(file), folder)
 
-    def go(folder: Path) -> Callable[[], object]:
-        return lambda: run_suite(load_suite(file), folder)
 
+def test_a_suite_on_a_full_disk(tmp_path):
+    """What has no space fails and says so, nothing is half-written, and later the table is the same."""
+    go = tiny_suite(tmp_path)
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    steps = in_a_child(go(whole), whole)
+    table = (whole / "tiny" / "results.csv").read_text()
+
+    def fails(folder: Path) -> None:
+        try:
+            state: Any = go(folder)()
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+        else:
+            assert state.failed or state.undecided
+
+    for step in range(3, steps, steps // 5):
+        folder = tmp_path / f"full-{step}"
+        folder.mkdir()
+        in_a_child(lambda folder=folder: fails(folder), folder, full_at=step)
+        in_a_child(go(folder), folder)
+        assert (folder / "tiny" / "results.csv").read_text() == table, step
+        assert files_of(folder) == files_of(whole), step
+
+
+def test_suite(tmp_path):
+    go = tiny_suite(tmp_path)
     whole = tmp_path / "whole"
     whole.mkdir()
     steps = in_a_child(go(whole), whole)

@@ -116,11 +116,7 @@ def learn(frequency: float, *, rows: int, generator: torch.Generator) -> dict[st
     """Train an affine classifier by each method, from the same training rows."""
     points, target = draw_two_gaussians(rows, rare_prior=frequency, generator=generator)
     held_out, held_out_target = draw_two_gaussians(rows, rare_prior=frequency, generator=generator)
-    priors = target.bincount(minlength=2).double() / rows
-    if float(priors.min()) == 0:
-        raise ValueError(
-            f"rows must be enough to have both classes at a frequency of {frequency}, got {rows}"
-        )
+    priors = priors_of(target, frequency)
     log_prior, none = priors.log(), torch.zeros(2, 2, dtype=torch.float64)
 
     # pairwise margins: offsets[y, j] is added to score j of a row of class y
@@ -128,11 +124,6 @@ def learn(frequency: float, *, rows: int, generator: torch.Generator) -> dict[st
     adaptive = train(points, target, -priors.pow(-0.25).diag())
     equalized = train(points, target, log_prior.repeat(2, 1).fill_diagonal_(0.0))
     logit_adjusted = train(points, target, none + log_prior)
-
-    def adjusted(tau: float) -> nn.Linear:  # to adjust all scores is to adjust the bias
-        model = copy.deepcopy(erm)
-        model.bias.sub_(tau * log_prior)
-        return model
 
     scores = erm(held_out)
     tuned = fit_tau(scores, held_out_target, source_priors=priors)
@@ -142,12 +133,29 @@ def learn(frequency: float, *, rows: int, generator: torch.Generator) -> dict[st
         "weight normalization, tau = 1": scale_classifier(erm),
         "adaptive margin (LDAM)": adaptive,
         "equalized margin": equalized,
-        "post-hoc adjustment, tau = 1": adjusted(1.0),
-        "post-hoc, tau by held-out error": adjusted(tuned.tau),
-        "post-hoc, likeliest tau and temperature": adjusted(likely.tau * likely.temperature),
+        "post-hoc adjustment, tau = 1": adjusted(erm, 1.0, priors),
+        "post-hoc, tau by held-out error": adjusted(erm, tuned.tau, priors),
+        "post-hoc, likeliest tau and temperature": adjusted(erm, likely.tau * likely.temperature, priors),
         "logit-adjusted loss": logit_adjusted,
         BAYES_RULE: _bayes_rule(erm),
     }
+
+
+def priors_of(target: Tensor, frequency: float) -> Tensor:
+    """Return the frequencies of both classes in rows, which must be there."""
+    priors = target.bincount(minlength=2).double() / len(target)
+    if float(priors.min()) == 0:
+        raise ValueError(
+            f"rows must be enough to have both classes at a frequency of {frequency}, got {len(target)}"
+        )
+    return priors
+
+
+def adjusted(model: nn.Linear, tau: float, priors: Tensor) -> nn.Linear:
+    """Adjust all scores by the priors, which is to adjust the bias."""
+    model = copy.deepcopy(model)
+    model.bias.sub_(tau * priors.log())
+    return model
 
 
 def scale_classifier(layer: nn.Linear, *, tau: float = 1.0) -> nn.Linear:

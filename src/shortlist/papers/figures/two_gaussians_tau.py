@@ -4,7 +4,6 @@ As in Menon et al. (ICLR 2021), section 6.1 and figure 2: an affine classifier l
 corrected after training by logit adjustment or weight normalization.
 """
 
-import copy
 from typing import Any
 
 import torch
@@ -15,7 +14,14 @@ from shortlist.datasets import TWO_GAUSSIANS_BALANCED_ERROR as BAYES, draw_two_g
 from shortlist.papers.figures._frame import Figure, Numbers, Progress, new_figure, with_progress
 from shortlist.papers.figures._lines import draw_band, percent, style_of
 from shortlist.papers.figures._runs import mean_columns
-from shortlist.papers.figures.two_gaussians import exact_error, scale_classifier, separator, train
+from shortlist.papers.figures.two_gaussians import (
+    adjusted,
+    exact_error,
+    priors_of,
+    scale_classifier,
+    separator,
+    train,
+)
 from shortlist.scores import normalize_classifier
 
 TECHNIQUES = {
@@ -56,11 +62,7 @@ def measure(
     for trial in with_progress(list(range(trials)), "trials", progress):
         generator = torch.Generator().manual_seed(10**6 * seed + trial)
         points, target = draw_two_gaussians(rows, rare_prior=frequency, generator=generator)
-        priors = target.bincount(minlength=2).double() / rows
-        if float(priors.min()) == 0:
-            raise ValueError(
-                f"rows must be enough to have both classes at a frequency of {frequency}, got {rows}"
-            )
+        priors = priors_of(target, frequency)
         model = train(points, target, torch.zeros(2, 2, dtype=torch.float64))
         for name, curve in errors.items():
             curve.append(
@@ -76,9 +78,7 @@ def _corrected(model: nn.Linear, name: str, tau: float, priors: Tensor) -> nn.Li
         return scale_classifier(model, tau=tau)
     if name == "offset_kept":
         return normalize_classifier(model, tau=tau)
-    adjusted = copy.deepcopy(model)
-    adjusted.bias.sub_(tau * priors.log())
-    return adjusted
+    return adjusted(model, tau, priors)
 
 
 def draw(numbers: Numbers) -> Figure:
