@@ -155,6 +155,7 @@ def test_a_damaged_file_of_a_run_is_named(file, verb, damage, run, monkeypatch, 
     assert path.name in line or path.stem.split(".")[0] in line
 
 
+@pytest.mark.slow
 @pytest.mark.errors
 def test_a_failure_in_a_real_shell(tmp_path):
     """Also of what is raised deep inside a library, with nothing of it to be seen unless asked for."""

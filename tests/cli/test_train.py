@@ -37,6 +37,7 @@ def pictures(tmp_path_factory):
     return train(make_recipe(RECIPE | changes, ["loss=cross_entropy"]), folder / "run", progress=silent)
 
 
+@pytest.mark.slow
 def test_from_a_file_to_metrics_in_a_real_shell(tmp_path):
     recipe = write_recipe(tmp_path)
     done = shell(

@@ -221,6 +221,7 @@ def test_names_of_two_classes_need_an_id(tmp_path):
         read_answers(tmp_path / "a.csv", table, num_rows=1)
 
 
+@pytest.mark.slow
 @pytest.mark.errors
 def test_rows_without_a_class_and_runs_that_do_not_fit(runs, tmp_path):
     (tmp_path / "a.csv").write_text("row,class\n7,la\n")

@@ -44,6 +44,7 @@ for number in range(10_000):
 """
 
 
+@pytest.mark.slow
 def test_hosts_that_are_killed_lose_no_acknowledged_answer_and_leave_no_gap(address):
     """Three processes write at once, and are killed in the middle: their locks end with them."""
     command = [sys.executable, "-c", HOST, address]

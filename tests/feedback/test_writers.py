@@ -42,6 +42,7 @@ with FeedbackStore(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_processes_write_and_delete_at_the_same_time(location):
     command = [sys.executable, "-c", WRITING, str(location)]
     writers = [subprocess.Popen([*command, who], stdout=subprocess.PIPE, text=True) for who in "abc"]
@@ -127,6 +128,7 @@ FeedbackStore(sys.argv[1]).add(answer("1", consent=True), [PHOTO])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recorded", [True, False])
 def test_who_opens_the_store_next_finds_the_copies_of_a_killed_process(tmp_path, recorded):
     """Also while a third process has it open, whose copies stay."""

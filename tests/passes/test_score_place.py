@@ -82,6 +82,7 @@ def test_the_parts_hold_the_lists_of_the_place(world, scored):
         assert listed == (members if len(members) == inside.sum() else None)
 
 
+@pytest.mark.slow
 def test_two_workers_and_other_shards_give_the_same_bits(world, scored, tmp_path):
     words = ("--place", world[0] / "garden.csv", "--coverage", 0.8, "--keep", 2, "--shard-rows", 7)
     assert score(world[0], tmp_path / "out", *words, "--workers", 2)[0] == 0  # the last number counts

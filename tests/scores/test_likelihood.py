@@ -78,6 +78,7 @@ def test_offset_of_equal_numbers_is_none_and_the_right_one_gives_the_temperature
     assert fit_temperature(without, target, offset=priors.log()) == pytest.approx(5.0, abs=1e-6)
 
 
+@pytest.mark.slow
 @given(factor=st.floats(1e-6, 1e6), shift=st.floats(-1e3, 1e3))
 def test_temperature_scales_with_the_scores_and_ignores_shifts(factor, shift):
     logits, target = calibrated_rows(n=200, c=3)

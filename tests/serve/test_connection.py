@@ -145,6 +145,7 @@ def test_requests_in_one_go_are_answered_in_order(port):
     assert [b'"top":3,"average":null,"coverage":null' in answer for answer in answers] == [False] * 3 + [True]
 
 
+@pytest.mark.slow
 @pytest.mark.errors
 def test_a_body_longer_than_it_says_is_no_second_answer(port):
     with opened(port) as one:

@@ -121,6 +121,7 @@ def test_a_drawing_gets_a_list_that_grows_with_the_control_and_is_confirmed(view
     assert view.locator("#thanks").inner_text().endswith(f"You said: {kept_name(kept)}.")
 
 
+@pytest.mark.slow
 def test_photos_are_compared_and_corrected(view, server):
     upload(view, png(80), png(90))
     view.wait_for_selector("li.candidate")
@@ -177,6 +178,7 @@ def test_a_personal_link_names_the_person_until_it_is_forgotten(view, server):
         assert (last.person, last.key) == ("ana", "invited") if person else last.person.startswith("page-")
 
 
+@pytest.mark.slow
 def test_the_audit_stands_beside_the_promise(view):
     """A line about the model: what people who know found, and what was promised."""
     told = {"lists": 90, "audited": 40, "coverage": 0.7, "low": 0.5347, "high": 0.8344, "promised": 0.9}
@@ -267,6 +269,7 @@ def test_answer_and_thanks_come_into_view_on_a_phone(browser, server, height, mo
     context.close()
 
 
+@pytest.mark.slow
 def test_consent_is_asked_before_the_answer_remembered_and_changed(view, server):
     def answer(seed):
         upload(view, png(seed))

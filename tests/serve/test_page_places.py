@@ -67,6 +67,7 @@ def check(view, model, choice: Choice, photos: int) -> None:
     assert view.locator("#promise-words").text_content() == promise_words(listed.promise)
 
 
+@pytest.mark.slow
 def test_every_control_changes_the_list_and_the_promise(view, model):
     setting, slider = view.locator("#setting"), view.locator("#slider")
     sentences = set()

@@ -95,6 +95,7 @@ def test_a_server_starts_without_its_database_and_finds_it_later(model, postgres
     client.__exit__(None, None, None)
 
 
+@pytest.mark.slow
 def test_lists_go_on_while_the_database_hangs(model, postgres, admin, monkeypatch):
     monkeypatch.setattr(routes, "_WAIT_SECONDS", 0.2)
     monkeypatch.setattr("shortlist.serve.desk._DRIFT_SECONDS", 0.2)
