@@ -13,7 +13,8 @@ from shortlist.class_table import ClassTable
 from shortlist.predictors.thresholds.rules import ThresholdRule, Thresholds, some_classes
 from shortlist.promise import About
 
-WEIGHTS_SLACK = 1e-12  # in sums of weights that add up to 1
+WEIGHTS_SLACK = 1e-12
+"""What rounding may take from a sum of weights that add up to 1."""
 
 
 @dataclass(frozen=True)
