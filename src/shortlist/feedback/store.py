@@ -56,7 +56,7 @@ class FeedbackStore:
         >>> with FeedbackStore(Path(tempfile.mkdtemp()) / "feedback") as store:
         ...     event = Event("confirm", "request-1", person="p1", label="oak", images=("0" * 64,))
         ...     store.add(event), store.add(event)
-        (Kept(number=1, new=True), Kept(number=1, new=False))
+        (Kept(number=1, new=True, flags=()), Kept(number=1, new=False, flags=()))
     """
 
     def __init__(self, location: str | Path, *, max_bytes: int = MAX_BYTES) -> None:
