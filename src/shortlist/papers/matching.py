@@ -35,6 +35,10 @@ _USUAL: dict[str, Any] = {
     "head.name": ["auto", None],
     "head.scale": [1.0, None],
     "head.learn_scale": [False, None],
+    "head.bias": [True, None],
+    "optimizer.clip_norm": None,
+    "schedule.warm_up": [0.0, None],
+    "steps": None,
 }
 # options of losses that change no method: what the run gives to the loss, what is done about classes without
 # training rows, and the steepness, which papers tune where they name none; k has a rule of its own
@@ -293,11 +297,11 @@ def _own_name(recipe: Mapping[str, Any], metric: str) -> str | None:
 
 def _other_selection(flat: Mapping[str, Any], metric: str) -> list[str]:
     """Note an epoch that was chosen by another metric: papers choose the best for the printed number."""
-    selected = re.fullmatch(r"(?:macro_)?((?:top|average)[\d.]+)", flat.get("selection.metric") or "")
+    selected = flat.get("selection.metric")
     printed = re.match(r"((?:top|average)\d+)\.", metric)
-    if selected is None or printed is None or selected[1] == printed[1]:
+    if selected is None or printed is None or selected.removeprefix("macro_") == printed[1]:
         return []
-    return [f"selection.metric {selected[0]}, there {printed[1]}"]
+    return [f"selection.metric {selected}, there {printed[1]}"]
 
 
 def _other_k(flat: Mapping[str, Any], metric: str) -> list[str]:
