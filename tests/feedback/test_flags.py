@@ -6,7 +6,15 @@ import json
 import pytest
 
 from shortlist import ClassTable
-from shortlist.feedback import Event, FeedbackStore, Shown, photos_of, read_observation, waiting_observations
+from shortlist.feedback import (
+    Event,
+    FeedbackStore,
+    SameRequestError,
+    Shown,
+    photos_of,
+    read_observation,
+    waiting_observations,
+)
 from shortlist.feedback.doctor import examine_store
 from shortlist.feedback.observations import observation_id
 from shortlist.feedback.review import review_queue
@@ -202,3 +210,59 @@ def test_a_photo_that_somebody_else_gave_too_loses_all_that_a_deleted_person_sai
     later = grown(location, tmp_path, 3)
     assert photo in later and b"Author bob" in later
     assert b"Author ann" not in later and item not in later
+
+
+def test_a_flag_stays_whatever_list_comes_later_or_without_a_list(location):
+    with FeedbackStore(location) as store:
+        store.add(said("confirm", "ann", "odd", consent=True, flags=("blurred",)))
+        store.add(said("confirm", "ann", "odd", photo=1, consent=True))
+        store.add(said("confirm", "bob", "new", photo=2, consent=True, status="novel"))
+        store.add(said("confirm", "bob", "new", photo=3, consent=True))
+        store.add(said("other_class", "cem", "again", photo=3, shown=()))
+        assert collect_votes(read_events(location)).photos == [] and voters(location) == []
+        mine = observation_id(store.secret, "dan", "tree")
+        for flags in (("small",), ()):
+            store.add(said("observe", "dan", mine, consent=True, flags=flags))
+        assert read_observation(location, store.secret, mine).flags == ("small", "duplicate")
+
+
+def test_votes_count_for_the_photos_that_people_saw(location):
+    """Who adds a photo, or deletes all and sends another photo under the same name, needs new votes."""
+    with FeedbackStore(location) as store:
+        tree = observation_id(store.secret, "ann", "tree")
+        store.add(said("observe", "ann", tree, consent=True))
+        for person in ("bob", "cem"):
+            store.add(said("confirm", person, tree))
+        store.add(said("confirm", "ann", tree, consent=True))  # the same photo
+        assert voters(location) == [(tree, "bob"), (tree, "cem"), (tree, "ann")]
+        store.add(said("observe", "ann", tree, photo=1, consent=True))
+        assert voters(location) == [(tree, "ann")]
+        assert collect_votes(read_events(location)).left_out["of earlier photos"] == 2
+        waiting, _ = waiting_observations(location, most=9)
+        assert [one.people for one in waiting] == [{"ann"}]  # the others may look again
+        assert read_observation(location, store.secret, tree).answer_of("bob") is None
+        store.add(said("confirm", "bob", tree, images=(SHAS[0], SHAS[1])))
+        store.add(said("confirm", "ann", tree, consent=True))  # a photo from before, which bob saw
+        assert voters(location) == [(tree, "ann"), (tree, "bob")]
+        store.erase_person("ann")
+        store.add(said("confirm", "ann", tree, photo=2, consent=True, flags=("blurred",)))
+        assert voters(location) == []
+        store.add(said("confirm", "cem", tree, photo=2))
+        assert voters(location) == [(tree, "ann"), (tree, "cem")]
+
+
+def test_a_request_that_takes_consent_back_is_not_taken_for_an_earlier_one(location):
+    values = {"request": "same", "images": (SHAS[0],), "observation": "a"}
+    with FeedbackStore(location) as store:
+        store.add(Event("observe", person="ann", consent=True, **values), [PHOTOS[0]])
+        with pytest.raises(SameRequestError):
+            store.add(Event("observe", person="ann", withdraws=True, **values))
+        with pytest.raises(SameRequestError):
+            store.add(Event("observe", person="ann", **values | {"observation": "b"}))
+        later = values | {"request": "later"}
+        store.add(Event("observe", person="ann", **later))
+        assert copies_in(location) == {SHAS[0]}
+        for _ in range(2):  # what said nothing of consent now takes it back
+            assert store.add(Event("observe", person="ann", withdraws=True, **later))[:2] == (2, False)
+            assert copies_in(location) == set()
+    assert examine_store(location) == []

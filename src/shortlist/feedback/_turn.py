@@ -27,7 +27,8 @@ class Turn:
         self.text = 0  # characters of new rows, which have no pages yet
         self._new: dict[Any, list[dict[str, Any]]] = {events: [], contents: [], images: []}
         before = (events.c.request, events.c.number, events.c.verb)
-        before = (*before, events.c.person, events.c.label, events.c.photos, events.c.flags)
+        before = (*before, events.c.person, events.c.label, events.c.photos)
+        before = (*before, events.c.item, events.c.consent, events.c.flags)
         query = select(*before).where(events.c.request.in_([request_key(event.request) for event in said]))
         self.requests = {row[0]: tuple(row[1:]) for row in connection.execute(query)} if said else {}
         names = {event.person for event in said if event.person}

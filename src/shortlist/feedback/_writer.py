@@ -185,7 +185,7 @@ class Writer:
                         self._fail(job, error)
                 recorded = [copy for job, record in kept if record.new for copy in job.taken]
                 self.copies.record(turn.connection, recorded)
-                withdrawn = [(job, record) for job, record in kept if record.new and _withdraws(job)]
+                withdrawn = [(job, record) for job, record in kept if _withdraws(job)]
                 for job, record in withdrawn:
                     self._withdraw(turn, job, record.number)
         except Exception as error:
@@ -202,10 +202,11 @@ class Writer:
     def _append(self, job: _Job, turn: Turn, room: int) -> Kept:
         event = job.event
         assert event is not None
-        request, said = request_key(event.request), (event.verb, event.person, event.label, event.photos)
+        request = request_key(event.request)
+        said = (event.verb, event.person, event.label, event.photos, event.item)
         if (before := turn.requests.get(request)) is not None:
-            number, verb, *_, flags = before
-            if verb != ERASED and before[1:-1] != said:
+            number, verb, *_, consent, flags = before
+            if verb != ERASED and (before[1:-2] != said or (event.withdraws and consent)):
                 raise SameRequestError(f"request must be new: {event.request[:80]!r} was another answer")
             self._drop(job)
             return Kept(number, False, tuple(flags.split()))
@@ -222,7 +223,7 @@ class Writer:
         event = replace(event, key=key, flags=flags)
         turn.insert(Row.of_event(number, now(), event, content), content)
         turn.insert_images(number, event, job.taken)
-        turn.requests[request] = (number, *said, " ".join(flags))
+        turn.requests[request] = (number, *said, event.consent, " ".join(flags))
         if event.person and key:
             turn.keys[event.person] = key
         return Kept(number, True, flags)

@@ -13,6 +13,7 @@ from shortlist.feedback._database import read_contents, read_rows_of_item
 from shortlist.feedback._tables import Row
 from shortlist.feedback.event import OBSERVE, Shown, check_name, facts_of
 from shortlist.feedback.store import database_at
+from shortlist.feedback.votes import about_its_photos
 
 _NAME, _MARK = 16, 8  # bytes of the two parts of an id
 
@@ -108,7 +109,9 @@ def read_observation(store: str | Path, secret: bytes, id: str) -> Observation |
         last.model,
         last.status,
         bool(last.audit),
-        tuple(last.flags.split()),
+        tuple(dict.fromkeys(flag for row in of_owner for flag in row.flags.split())),
         last.key,
-        tuple({row.person: row for row in rows if row.verb != OBSERVE and row.person}.values()),
+        tuple(
+            {row.person: row for row in about_its_photos(rows) if row.verb != OBSERVE and row.person}.values()
+        ),
     )

@@ -16,7 +16,7 @@ from shortlist.curation import AGAINST, PROPOSAL, ConsensusLabels, aggregate_vot
 from shortlist.feedback._tables import Row
 from shortlist.feedback.event import OBSERVE
 from shortlist.feedback.store import answers_by_item, lists_at
-from shortlist.feedback.votes import Tally, Vote, each_vote, votes_of
+from shortlist.feedback.votes import Tally, Vote, about_its_photos, each_vote, votes_of
 
 _TOGETHER = 500  # observations whose lists are read at a time
 
@@ -184,7 +184,7 @@ def _undecided(store: str | Path, decided: set[int]) -> Iterator[tuple[list[Row]
     """
     for item, group in groupby(answers_by_item(store, again=True), key=attrgetter("item")):
         if hash(item) not in decided:
-            said = list(group)
+            said = about_its_photos(list(group))
             votes = votes_of(item, said, Tally(), with_flagged=True)
             votes = [vote for vote in votes if vote.label != AGAINST]
             unsure = sum(row.verb in ("none_of_these", "do_not_know") for row in said)

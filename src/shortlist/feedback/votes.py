@@ -5,12 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from shortlist.curation import MACHINE, PROPOSAL
 from shortlist.feedback._invited import INVITED
 from shortlist.feedback._tables import Said
 from shortlist.feedback.event import NEW_NAME, NOVEL, OBSERVE, Event, facts_of
+
+Answer = TypeVar("Answer", bound=Said)
 
 
 class Vote(NamedTuple):
@@ -92,6 +94,9 @@ def votes_of(
     item: str, said: Sequence[Said], tally: Tally, *, with_flagged: bool = False, with_machine: bool = False
 ) -> list[Vote]:
     """Return the votes for one observation, from all answers about it."""
+    given = len(said)
+    said = about_its_photos(said)
+    tally.left_out["of earlier photos"] += given - len(said)
     author = next((one.person for one in said if one.consent), "")
     listed = next((one for one in reversed(said) if one.top is not None), None)
     answers = [one for one in said if one.verb != OBSERVE]
@@ -100,7 +105,7 @@ def votes_of(
     tally.left_out["no vote: observe"] += len(said) - len(answers)
     tally.left_out["of nobody known"] += nobody
     tally.left_out["answered again later"] += len(answers) - nobody - len(last) + ("" in last)
-    if not with_flagged and _waits(listed, said[0].person, last):
+    if not with_flagged and _waits(said, last):
         tally.waiting.add(item)
     votes = []
     for person, one in last.items():
@@ -118,16 +123,33 @@ def votes_of(
     return votes
 
 
-def _waits(listed: Said | None, owner: str, last: Mapping[str, Said]) -> bool:
+def about_its_photos(said: Sequence[Answer]) -> list[Answer]:
+    """Leave out what others said of an observation before its owner sent other photos for it."""
+    owner, photos, start = _owner_of(said), set[str](), 0
+    for place, one in enumerate(said):
+        if one.person == owner and one.photos not in photos:
+            photos.add(one.photos)
+            start = place
+    return [one for place, one in enumerate(said) if place >= start or one.person == owner]
+
+
+def _owner_of(said: Sequence[Said]) -> str:
+    """Return the owner of an observation, whose first answers may have been deleted."""
+    return next((one.person for one in said if one.consent or one.verb == OBSERVE), said[0].person)
+
+
+def _waits(said: Sequence[Said], last: Mapping[str, Said]) -> bool:
     """Whether an observation is flagged, and nobody but its owner has said what it is.
 
     Who proposes a name for what is like nothing known has looked.
     """
-    if listed is None or not (listed.flags or listed.status == NOVEL):
+    is_flagged = any(one.flags for one in said)
+    if not is_flagged and all(one.status != NOVEL for one in said):
         return False
+    owner = _owner_of(said)
     others = [one for person, one in last.items() if person != owner and one.verb != "do_not_know"]
     is_proposed = any(one.verb == NEW_NAME for one in last.values())
-    return not (others or (is_proposed and not listed.flags))
+    return not (others or (is_proposed and not is_flagged))
 
 
 def collect_votes(

@@ -198,13 +198,13 @@ async function reply(verb, said, classId = null, name = null) {
     at("consent-yes").focus();
     return;
   }
-  const isAnswered = consent || at("consent-no").checked; // else what was allowed before stays
+  const allowed = consent || at("consent-no").checked ? consent : null; // null: what was allowed before stays
   const known = about.known(current.photos, consent);
   if (!known) return;
   const shown = current.answer.candidates.filter((one) => one.in_set).map((one) => one.id);
   current.reply ||= randomName(); // the same if it is sent again
-  const content = { id: `${current.reply}-${verb}-${name ?? classId}`.slice(0, 500), person: personName(),
-    receipt: current.answer.receipt, consent: isAnswered ? consent : null, about: known };
+  const content = { id: `${current.reply}-${allowed}-${verb}-${name ?? classId}`.slice(0, 500), person: personName(),
+    receipt: current.answer.receipt, consent: allowed, about: known };
   if (!isObservation) Object.assign(content, { verb, class_id: classId, name, shown: shown.slice(0, 100) });
   const form = new FormData();
   form.append("event", new Blob([JSON.stringify(content)], { type: "application/json" }));
