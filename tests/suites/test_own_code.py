@@ -129,3 +129,28 @@ def test_a_grid_that_cannot_be_searched_is_refused_when_the_suite_is_written(fol
     for name, message in {"Endless": "loss.margin: .*finite", "Unknown": "margins: unknown key"}.items():
         with pytest.raises(ValueError, match=message):
             starter_suite(BASE, name="mine", losses=["focal"], mine=[f"suite_code:{name}"])
+
+
+@pytest.mark.errors
+def test_a_loss_that_is_no_class_is_refused_by_the_name_of_its_option(folder):
+    (folder / "suite_code.py").write_text(LOSSES)
+    for name in ("suite_code", "focal", ""):
+        with pytest.raises(ValueError, match=rf"^--mine must be package.module:Class, .*got '{name}'$"):
+            starter_suite(BASE, name="mine", mine=[name])
+    for name in ("suite_code:", "suite_code:Nothing", "suite_code:numpy", "no_such_module:Loss"):
+        with pytest.raises(ValueError, match=r"^--mine "):
+            starter_suite(BASE, name="mine", mine=[name])
+
+
+def test_the_table_of_a_new_suite_has_own_metrics_and_the_sets_of_the_recipe(folder):
+    predictors = {"mine": {"name": "suite_code:Mine", "k": 2}, "average5": {"name": "average_k", "k": 5}}
+    parts = {"predictors": predictors, "selection": {"metric": "average5"}}
+    parts["evaluation"] = {"metrics": {"near": "suite_code:near"}}
+    made = starter_suite(BASE | parts, name="mine", losses=["focal"])
+    assert made.content["metrics"] == [
+        *("top1.micro", "top5.micro", "top5.macro", "metric.near.micro"),
+        *("sets.mine.coverage.micro", "sets.average5.coverage.micro"),
+    ]
+    plain = {key: value for key, value in BASE.items() if key != "predictors"}
+    content = starter_suite(plain, name="mine", losses=["focal"]).content
+    assert content["metrics"] == made.content["metrics"][:3]

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shortlist._named_code import allow_code
+from torch import nn
+
+from shortlist._named_code import allow_code, find_class
 from shortlist.recipes import (
     TRAINABLE_LOSSES,
     Recipe,
@@ -69,10 +71,15 @@ def starter_suite(
         k: Length of the lists that the losses are for; ``None``: that of ``selection.metric``, else 5.
 
     Raises:
-        ValueError: If a loss that is named does not fit the recipe.
+        ValueError: If a loss that is named does not fit the recipe, or is no class of ``torch.nn.Module``.
     """
     for own_loss in mine:
+        if not is_own(own_loss):
+            raise ValueError(
+                f"--mine must be package.module:Class, such as my_bench:MarginLoss, got {own_loss!r}"
+            )
         allow_code(own_loss)
+        find_class("--mine", own_loss, nn.Module)
     base = {key: value for key, value in recipe.items() if key not in _NOT_OF_THE_BASE}
     length = _list_length(make_recipe(base)) if k is None else k
     base["evaluation"] = _with_k(base.get("evaluation"), length)
@@ -94,7 +101,7 @@ def starter_suite(
         "seeds": _SEEDS,
         "baseline": baseline,
         "methods": methods,
-        "metrics": list(dict.fromkeys(["top1.micro", f"top{length}.micro", f"top{length}.macro", metric])),
+        "metrics": list(dict.fromkeys([*_shown_metrics(make_recipe(base), length), metric])),
     }
     return StarterSuite(content, left_out)
 
@@ -122,6 +129,13 @@ def _tuning_metric(recipe: Recipe, k: int) -> str:
         if section.name == "average_k" and section.options["k"] == float(match[3])
     ]
     return f"sets.{sized[0]}.coverage.{mean}" if sized else f"top{k}.{mean}"
+
+
+def _shown_metrics(recipe: Recipe, k: int) -> list[str]:
+    """Return the columns of the table: top-1, top-k, own metrics, and the coverage of the predictors."""
+    own_metrics = [f"{name}.micro" for name in recipe.evaluation.own_names]
+    sets = [f"sets.{name}.coverage.micro" for name in recipe.predictors or ()]
+    return ["top1.micro", f"top{k}.micro", f"top{k}.macro", *own_metrics, *sets]
 
 
 def _method_name(loss: str, taken: Mapping[str, Any]) -> str:
