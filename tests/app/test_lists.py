@@ -279,3 +279,13 @@ def test_the_photo_to_take_next_is_that_of_python(tmp_path, max_bytes):
             assert answer["told_apart"] == pytest.approx(photo.told_apart, abs=1e-12)
             assert answer["told_apart_now"] == pytest.approx(photo.told_apart_now, abs=1e-12)
     assert len(pairs) / 5 < advised < len(pairs)
+
+
+def test_names_of_all_scripts_are_found():
+    names = ["Πρίνος", "नीम", "नाम", "น้ำเต้า", "Chêne pédonculé", "Weißdorn", "ᏣᎳᎩ", "Mentha ×piperita"]
+    texts = [*names, *map(str.upper, names), "πρινος", "chene", "weiss", "Mentha piperita"]
+    asked = json.dumps({"names": names, "texts": texts})
+    command = ["node", str(Path(__file__).with_name("search.mjs")), str(ENGINE), asked]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    found = [*names, *names, names[0], names[4], names[5], names[7]]
+    assert json.loads(done.stdout) == [[name] for name in found]

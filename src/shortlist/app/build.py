@@ -12,7 +12,6 @@ from typing import Any
 
 from shortlist._store.files import replacing_folder
 from shortlist._store.json import read_json, strict_json
-from shortlist._text import folded
 from shortlist.app.icons import draw_icons, icon_entries
 from shortlist.app.known import write_known
 from shortlist.app.runtime import copy_runtime
@@ -122,7 +121,7 @@ def _write_facts(folder: Path, service: Service, lists: Mapping[str, Any], *, ha
         "known": has_known,
         "places": [_place_form(place, match, form) for (place, match), form in _places(service)],
         "authors": [author for _, author in table.scientific_names],
-        "search": [folded(" ".join(_searched(table, index))) for index in range(len(table))],
+        "search": [" ".join(_searched(table, index)) for index in range(len(table))],
     }
     words = {}
     for language in LANGUAGES:

@@ -23,10 +23,10 @@ const bad = (message) => new Refusal(422, "bad_parameter", message.endsWith(".")
 const rounded = (value) => Math.round(value * 1e6) / 1e6;
 const fourDigits = (value) => Math.round(value * 1e4) / 1e4;
 
-/** Text as it is searched for: small letters without accents, one blank between words. */
-export function folded(text) {
-  const apart = text.replaceAll("×", " ").toLowerCase().replaceAll("ß", "ss").normalize("NFKD");
-  return apart.replace(/\p{M}/gu, "").split(/\s+/).filter((word) => word).join(" ");
+/** Text as it is searched for: small letters without accents, one blank between words. Vowel signs are no accents. */
+function folded(text) {
+  const apart = text.replaceAll("×", " ").toLowerCase().replaceAll("ß", "ss").replaceAll("ς", "σ").normalize("NFKD");
+  return apart.replace(/\p{Mn}/gu, "").split(/\s+/).filter((word) => word).join(" ");
 }
 
 /** The available language that is wanted most, by the header Accept-Language or a code; null if none is there. */
@@ -157,7 +157,7 @@ export class Desk {
 
   /** What an answer to this list needs later: what was shown, of which photos, by which model. */
   receipt(content, promise, outputs) {
-    const choice = Object.fromEntries(Object.entries(content.choice).filter(([, value]) => value !== null && value !== false));
+    const choice = Object.fromEntries(Object.entries(content.choice).filter(([, value]) => ![null, false, 0].includes(value)));
     if (promise.level !== null && promise.void === null && promise.about === "rows") choice.promised = promise.level;
     return JSON.stringify({
       images: outputs.map(({ sha256 }) => sha256), choice, model: this.app.version, status: content.status,
@@ -230,7 +230,8 @@ export class Desk {
   search(options, language) {
     const wanted = folded((options.get("search") || "").slice(0, 200)).split(" ").filter((word) => word);
     const limit = Number(options.get("limit") ?? 50), offset = Number(options.get("offset") ?? 0), all = [];
-    this.app.search.forEach((text, index) => wanted.every((word) => text.includes(word)) && all.push(index));
+    this.searched ??= this.app.search.map(folded);
+    this.searched.forEach((text, index) => wanted.every((word) => text.includes(word)) && all.push(index));
     return { total: all.length, classes: all.slice(offset, offset + limit).map((index) => this.countedForm(index, language)) };
   }
 
