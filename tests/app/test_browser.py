@@ -170,7 +170,7 @@ def kept_answers_arrive_once(page, model, address, folder):
 
 
 FORGET_SENT = """async () => {
-    const open = indexedDB.open(`shortlist ${location.pathname}`, 1);
+    const open = indexedDB.open(`shortlist ${location.pathname}`);
     const database = await new Promise((done) => (open.onsuccess = () => done(open.result)));
     const store = database.transaction("answers", "readwrite").objectStore("answers");
     const asked = store.getAll();

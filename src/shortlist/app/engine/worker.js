@@ -39,6 +39,13 @@ async function start() {
 }
 
 const refusal = (status, code, message) => Object.assign(new Error(message), { status, code });
+const notAnImage = () => refusal(415, "not_an_image", "This is not an image in JPEG, PNG or WebP format.");
+
+/** Whether a file is of a format that servers take, to which answers with photos are sent later. */
+function isKnown(content) {
+  const start = String.fromCharCode(...new Uint8Array(content, 0, Math.min(12, content.byteLength)));
+  return ["\xff\xd8\xff", "\x89PNG"].some((mark) => start.startsWith(mark)) || /^RIFF.{4}WEBP/s.test(start);
+}
 
 /** What the network gives of each photo; one photo, sent twice, tells no more. */
 async function looked(photos, network, lists) {
@@ -46,6 +53,7 @@ async function looked(photos, network, lists) {
   for (const photo of photos) {
     const content = await photo.arrayBuffer(), sha256 = await digest(content);
     const key = sha256 ?? outputs.size;
+    if (!isKnown(content)) throw notAnImage();
     if (!outputs.has(key)) outputs.set(key, { sha256, ...(await oneLook(photo, network, lists)) });
   }
   return [...outputs.values()];
@@ -75,7 +83,7 @@ async function oneLook(photo, network, lists) {
 async function decoded(photo) {
   const options = { imageOrientation: "from-image", premultiplyAlpha: "none", colorSpaceConversion: "none" };
   const bitmap = await createImageBitmap(photo, options).catch(() => {
-    throw refusal(415, "not_an_image", "This is not an image in JPEG, PNG or WebP format.");
+    throw notAnImage();
   });
   const { width, height } = bitmap;
   if (width * height > PIXELS) throw refusal(413, "too_many_pixels", `An image has more than ${PIXELS} pixels.`);

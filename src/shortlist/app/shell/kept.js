@@ -5,10 +5,15 @@ const word = (name) => at(`app-word-${name}`).textContent;
 const facts = JSON.parse(at("facts").textContent);
 const place = new URL("./", import.meta.url).pathname; // another app of this address has its own answers
 const MOST = 20_000; // bytes of a message that are shown
+const REFUSED = [409, 413, 415, 422]; // of one answer, such as for a photo in another format: others may be taken
 
 const database = new Promise((done, failed) => {
-  const opening = indexedDB.open(`shortlist ${place}`, 1);
-  opening.onupgradeneeded = () => opening.result.createObjectStore("answers", { keyPath: "id" });
+  const opening = indexedDB.open(`shortlist ${place}`, 2);
+  opening.onupgradeneeded = ({ oldVersion }) => {
+    const isThere = oldVersion === 1, { result, transaction } = opening;
+    const store = isThere ? transaction.objectStore("answers") : result.createObjectStore("answers", { keyPath: "id" });
+    store.createIndex("sent", "sent"); // only of what was sent: an index leaves null out
+  };
   opening.onsuccess = () => done(opening.result);
   opening.onerror = () => failed(opening.error);
 });
@@ -23,7 +28,14 @@ async function inStore(mode, use) {
   });
 }
 
-const kept = () => inStore("readonly", (store) => store.getAll());
+// answers with photos are large: one at a time is read
+const answerOf = (id) => inStore("readonly", (store) => store.get(id));
+const allIds = () => inStore("readonly", (store) => store.getAllKeys());
+
+async function waitingIds() {
+  const sent = new Set(await inStore("readonly", (store) => store.index("sent").getAllKeys()));
+  return (await allIds()).filter((id) => !sent.has(id));
+}
 
 /** Keep an answer of a form as the page sends it; the same is kept once. */
 export async function keep(form) {
@@ -33,7 +45,7 @@ export async function keep(form) {
     if (listed.images.some((image) => !image)) throw new Error(word("unsafe"));
     const photos = await Promise.all(form.getAll("images").map((photo) => photo.arrayBuffer()));
     const answer = { ...event, listed, photos, time: new Date().toISOString(), sent: null };
-    const isThere = (await kept()).some(({ id }) => id === event.id);
+    const isThere = (await allIds()).includes(event.id);
     if (!isThere) await inStore("readwrite", (store) => store.add(answer));
     navigator.storage?.persist?.();
     show();
@@ -49,10 +61,9 @@ const fill = (sentence, values) => sentence.replace(/\{(\w+)\}/g, (all, name) =>
 const say = (name, values = {}) => { at("app-status").textContent = fill(word(name), values); };
 
 async function show() {
-  const answers = await kept().catch(() => []);
-  const waiting = answers.filter(({ sent }) => !sent).length;
-  at("app-count").textContent = fill(word("count"), { count: answers.length, waiting });
-  for (const id of ["app-save", "app-forget"]) at(id).disabled = !answers.length;
+  const [{ length: count }, { length: waiting }] = await Promise.all([allIds(), waitingIds()]).catch(() => [[], []]);
+  at("app-count").textContent = fill(word("count"), { count, waiting });
+  for (const id of ["app-save", "app-forget"]) at(id).disabled = !count;
   at("app-send").disabled = !waiting;
 }
 
@@ -74,25 +85,32 @@ const remember = (name, value) => {
 
 const bodyOf = ({ photos, time, sent, ...event }) => event;
 
-/** Send what was not sent yet; each has a name by which the server records it once. */
+/** Send what was not sent yet; each has a name by which the server records it once. A refused answer stops no other. */
 async function sendAll() {
   const server = at("app-server").value.trim().replace(/\/+$/, "");
   if (!server || !at("app-server").reportValidity()) return at("app-server").focus();
   if (!at("app-server").readOnly) remember("shortlist-server", server);
   const token = remembered("shortlist-token"), headers = token ? { "X-Person-Token": token } : {};
-  let sent = 0;
+  let sent = 0, refused = null;
   say("sending");
-  for (const answer of (await kept()).filter((one) => !one.sent)) {
+  for (const id of await waitingIds()) {
+    const answer = await answerOf(id);
+    if (!answer) continue; // it was forgotten meanwhile, such as in another tab
     const form = new FormData();
     form.append("event", new Blob([JSON.stringify(bodyOf(answer))], { type: "application/json" }));
     answer.photos.forEach((photo, index) => form.append("images", new Blob([photo]), `photo-${index + 1}`));
-    const why = await sendOne(`${server}/v1/feedback`, form, headers);
-    if (why) return say("failed", { sent, why });
-    await inStore("readwrite", (store) => markSent(store, answer.id));
+    const { why, status } = await sendOne(`${server}/v1/feedback`, form, headers);
+    if (why && !REFUSED.includes(status)) return say("failed", { sent, why });
+    if (why) {
+      refused ??= why;
+      continue;
+    }
+    await inStore("readwrite", (store) => markSent(store, id));
     sent += 1;
     await show();
   }
-  say("sent", { sent });
+  if (refused) say("failed", { sent, why: refused });
+  else say("sent", { sent });
 }
 
 /** Mark an answer as sent, if it was not forgotten meanwhile, such as in another tab. */
@@ -102,15 +120,14 @@ function markSent(store, id) {
   return asked;
 }
 
-/** Send a form, and return why it was not taken; nothing if it was. */
+/** Send a form, and return why it was not taken, nothing if it was, with the status of a response. */
 async function sendOne(address, form, headers) {
   try {
     const response = await fetch(address, { method: "POST", body: form, headers });
-    if (response.ok) return null;
-    const content = await response.json().catch(() => null);
-    return String(content?.error?.message || `HTTP ${response.status}`).slice(0, MOST);
+    const { ok, status } = response, content = ok ? null : await response.json().catch(() => null);
+    return { status, why: ok ? null : String(content?.error?.message || `HTTP ${status}`).slice(0, MOST) };
   } catch {
-    return word("unreachable");
+    return { why: word("unreachable") };
   }
 }
 
@@ -121,12 +138,18 @@ const base64 = (buffer) => {
   return btoa(text);
 };
 
-/** Save all as a file, which "shortlist feedback import" takes. */
+/** Save all as a file, which "shortlist feedback import" takes. No text has all photos: it would be too long. */
 async function save() {
-  const answers = (await kept()).map((answer) => ({ ...bodyOf(answer), time: answer.time, photos: answer.photos.map(base64) }));
-  const text = JSON.stringify({ format: "shortlist answers 1", answers });
+  const parts = [];
+  for (const id of await allIds()) {
+    const answer = await answerOf(id);
+    if (!answer) continue;
+    const text = JSON.stringify({ ...bodyOf(answer), time: answer.time, photos: answer.photos.map(base64) });
+    parts.push(new Blob([parts.length ? "," : "", text]));
+  }
+  const file = new Blob(['{"format":"shortlist answers 1","answers":[', ...parts, "]}"], { type: "application/json" });
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  link.href = URL.createObjectURL(file);
   link.download = "answers.json";
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
