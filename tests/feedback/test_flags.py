@@ -144,8 +144,8 @@ def test_nobody_takes_back_consent_of_somebody_else(location):
         assert copies_in(location) == {SHAS[0]}
 
 
-def observed(location, person: str, seed: int, **more) -> bytes:
-    """One observation of a photo, with a valid label by four others; returns the photo."""
+def observed(location, person: str, seed: int, voters: str = "abcd") -> bytes:
+    """One observation of a photo, with a valid label if four others vote; returns the photo."""
     photo = png(seed, (9, 9))
     with FeedbackStore(location) as store:
         item = observation_id(store.secret, person, f"{seed}")
@@ -153,7 +153,7 @@ def observed(location, person: str, seed: int, **more) -> bytes:
         values = {"images": (hashlib.sha256(photo).hexdigest(),), "observation": item, "label": "oak"}
         own = Event("confirm", f"own {next(counter)}", person=person, consent=True, about=about, **values)
         store.add(own, [photo])
-        for voter in "abcd":
+        for voter in voters:
             store.add(Event("confirm", f"{voter} {next(counter)}", person=voter, **values))
     return photo
 
@@ -194,7 +194,8 @@ def test_who_was_deleted_and_who_took_consent_back_are_in_no_later_build(locatio
 
 
 @pytest.mark.slow
-def test_a_photo_that_somebody_else_gave_too_loses_all_that_a_deleted_person_said(location, tmp_path):
+@pytest.mark.parametrize("voters", ["abcd", ""])  # without votes, the second observation waits as a duplicate
+def test_a_photo_that_somebody_else_gave_too_loses_all_that_a_deleted_person_said(location, tmp_path, voters):
     for label in ("ash", "oak"):
         for seed in range(10):
             file = tmp_path / "photos" / label / f"{seed}.png"
@@ -202,7 +203,7 @@ def test_a_photo_that_somebody_else_gave_too_loses_all_that_a_deleted_person_sai
             file.write_bytes(png(1000 + seed + 100 * (label == "oak"), (9, 9)))
     output_of("data", "build", tmp_path / "photos", tmp_path / "data-1", "--split", "hash", "--apply")
     photo = observed(location, "ann", 0)
-    assert b"Author ann" in grown(location, tmp_path, 1) and observed(location, "bob", 0) == photo
+    assert b"Author ann" in grown(location, tmp_path, 1) and observed(location, "bob", 0, voters) == photo
     assert b"Author ann" in grown(location, tmp_path, 2)  # who gave it first
     with FeedbackStore(location) as store:
         item = observation_id(store.secret, "ann", "0").encode()
@@ -219,7 +220,7 @@ def test_a_flag_stays_whatever_list_comes_later_or_without_a_list(location):
         store.add(said("confirm", "bob", "new", photo=2, consent=True, status="novel"))
         store.add(said("confirm", "bob", "new", photo=3, consent=True))
         store.add(said("other_class", "cem", "again", photo=3, shown=()))
-        assert collect_votes(read_events(location)).photos == [] and voters(location) == []
+        assert voters(location) == []
         mine = observation_id(store.secret, "dan", "tree")
         for flags in (("small",), ()):
             store.add(said("observe", "dan", mine, consent=True, flags=flags))

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+from collections import Counter
 
 import pytest
 
@@ -19,7 +20,7 @@ from shortlist.feedback import (
     revoke,
 )
 from shortlist.feedback.store import answers_by_item, read_events
-from shortlist.feedback.votes import Tally, each_vote
+from shortlist.feedback.votes import each_vote
 from tests.commands import output_of
 from tests.postgres import everything_in
 
@@ -60,14 +61,14 @@ def test_a_name_is_of_who_has_its_link(store, location):
     assert admit(location, "bob", "") == admit(location, "", "") == ""
     keys = [(event.person, event.key) for event in read_events(location)]
     assert keys == [("ana", ""), ("ana", "invited"), ("bob", "")]
-    votes = {vote.user: vote.invited for vote in each_vote(answers_by_item(location), Tally())}
+    votes = {vote.user: vote.invited for vote in each_vote(answers_by_item(location), Counter())}
     assert votes == {"ana": 1, "bob": 0}
 
 
 def test_a_vote_before_the_invitation_is_not_an_invited_one(store, location):
     said(store, 0, "ana")
     invite(location, "ana")
-    assert [vote.invited for vote in each_vote(answers_by_item(location), Tally())] == [0]
+    assert [vote.invited for vote in each_vote(answers_by_item(location), Counter())] == [0]
 
 
 def test_a_new_link_ends_the_one_before_and_a_revoked_one_is_dead(store, location):
@@ -92,7 +93,7 @@ def test_a_new_link_ends_the_one_before_and_a_revoked_one_is_dead(store, locatio
     said(store, 2, "ana", third)
     with pytest.raises(InviteError):
         said(store, 3, "ana", second)
-    assert [vote.invited for vote in each_vote(answers_by_item(location), Tally())] == [1]
+    assert [vote.invited for vote in each_vote(answers_by_item(location), Counter())] == [1]
 
 
 def test_a_token_is_signed_by_the_secret_over_serial_and_name(store, location, tmp_path):

@@ -1,5 +1,6 @@
 """``shortlist feedback``: what people said about lists, as votes, counts and a queue to review."""
 
+from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -93,7 +94,6 @@ def _export_votes(
     """Write votes and photos, and return what was counted."""
     from shortlist.feedback import (
         Photo,
-        Tally,
         Vote,
         answers_by_item,
         each_vote,
@@ -103,13 +103,13 @@ def _export_votes(
         write_votes,
     )
 
-    tally, seen, counts = Tally(), {"votes": 0, "items": 0}, stats_of(store)
+    left_out, seen, counts = Counter[str](), {"votes": 0, "items": 0}, stats_of(store)
     users: set[str] = set()
 
     def votes() -> Iterator[Vote]:
         last = None
         answers = each("answers", answers_by_item(store), counts["events"])
-        for vote in each_vote(answers, tally, **options):
+        for vote in each_vote(answers, left_out, **options):
             seen["votes"] += 1
             seen["items"] += vote.item != last
             users.add(vote.user)
@@ -118,15 +118,15 @@ def _export_votes(
 
     files = write_votes(out, votes(), form=form)
     known = each("photos", photos_of(store), counts["images"])
-    photos = (Photo.known(*photo) for photo in known if photo[1] not in tally.waiting)
+    photos = (Photo.known(*photo) for photo in known)
     if images is not None:
         number = write_photos(images, photos, store)
         files.append(images)
     else:
         number = sum(1 for _ in photos)
-    left_out = {f"left out: {what}": number for what, number in sorted((+tally.left_out).items())}
+    reasons = {f"left out: {what}": number for what, number in sorted((+left_out).items())}
     written = ", ".join(map(str, files))
-    return {**seen, "users": len(users), "photos": number, **left_out, "written": written}
+    return {**seen, "users": len(users), "photos": number, **reasons, "written": written}
 
 
 def _export_archive(

@@ -24,6 +24,6 @@ from shortlist.feedback.store import (
     read_manifest,
     stats_of,
 )
-from shortlist.feedback.votes import Photo, Tally, Vote, each_vote
+from shortlist.feedback.votes import Photo, Vote, each_vote
 
 __all__ = ["VERBS", "Erased", "Event", "FeedbackError", "FeedbackStore", "Kept", "Shown"]

@@ -15,7 +15,7 @@ from shortlist.feedback.darwin_core import Media, Occurrence, strictest_license,
 from shortlist.feedback.event import Shown
 from shortlist.feedback.location import Location
 from shortlist.feedback.store import answers_by_item, database_at, lists_at, photos_of
-from shortlist.feedback.votes import Tally, Vote, votes_of
+from shortlist.feedback.votes import Vote, votes_of
 
 if TYPE_CHECKING:  # torch comes with it
     from shortlist.class_table import ClassTable
@@ -157,7 +157,7 @@ def _labels(
     listed: dict[str, _Listed] = {}
     for item, group in groupby(answers_by_item(store), key=attrgetter("item")):
         said = list(group)
-        votes += votes_of(item, said, Tally(), with_flagged=with_flagged)
+        votes += votes_of(item, said, Counter(), with_flagged=with_flagged)
         last = next((row for row in reversed(said) if row.top is not None), None)
         if last is not None:
             listed[item] = _Listed(last.number, last.promised)

@@ -16,7 +16,7 @@ from shortlist.curation import AGAINST, PROPOSAL, ConsensusLabels, aggregate_vot
 from shortlist.feedback._tables import Row
 from shortlist.feedback.event import OBSERVE
 from shortlist.feedback.store import answers_by_item, lists_at
-from shortlist.feedback.votes import Tally, Vote, about_its_photos, each_vote, votes_of
+from shortlist.feedback.votes import Vote, about_its_photos, each_vote, votes_of
 
 _TOGETHER = 500  # observations whose lists are read at a time
 
@@ -99,7 +99,7 @@ def waiting_proposals(store: str | Path, **rule: Any) -> list[Proposal]:
     valid = Counter([] if labels is None else labels.labels[labels.valid].tolist())
     named = Counter(
         label
-        for _, votes in groupby(each_vote(answers_by_item(store), Tally()), key=attrgetter("item"))
+        for _, votes in groupby(each_vote(answers_by_item(store), Counter()), key=attrgetter("item"))
         for label in {vote.label for vote in votes if vote.label.startswith(PROPOSAL)}
     )
     waiting = [Proposal(label.removeprefix(PROPOSAL), n, valid[label]) for label, n in named.items()]
@@ -140,7 +140,7 @@ def _labels(store: str | Path, rule: Mapping[str, Any]) -> ConsensusLabels | Non
     items, invited = array("q"), array("b")
     codes = {name: array("q") for name in ("user", "label", "author")}
     texts: dict[str, dict[str, int]] = {name: {} for name in codes}
-    for vote in each_vote(answers_by_item(store), Tally()):
+    for vote in each_vote(answers_by_item(store), Counter()):
         items.append(hash(vote.item))
         invited.append(vote.invited)
         for name, column in codes.items():
@@ -185,7 +185,7 @@ def _undecided(store: str | Path, decided: set[int]) -> Iterator[tuple[list[Row]
     for item, group in groupby(answers_by_item(store, again=True), key=attrgetter("item")):
         if hash(item) not in decided:
             said = about_its_photos(list(group))
-            votes = votes_of(item, said, Tally(), with_flagged=True)
+            votes = votes_of(item, said, Counter(), with_flagged=True)
             votes = [vote for vote in votes if vote.label != AGAINST]
             unsure = sum(row.verb in ("none_of_these", "do_not_know") for row in said)
             is_open = any(row.verb == OBSERVE for row in said)

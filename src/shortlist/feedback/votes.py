@@ -57,14 +57,6 @@ class Photo:
 
 
 @dataclass
-class Tally:
-    """What is noted while votes are read: events that are no votes, by reason, and observations that wait."""
-
-    left_out: Counter[str] = field(default_factory=Counter)
-    waiting: set[str] = field(default_factory=set)
-
-
-@dataclass
 class Votes:
     """Votes, photos, and how many events are no votes, by reason."""
 
@@ -74,47 +66,51 @@ class Votes:
 
 
 def each_vote(
-    answers: Iterable[Said], tally: Tally, *, with_flagged: bool = False, with_machine: bool = False
+    answers: Iterable[Said], left_out: Counter[str], *, with_flagged: bool = False, with_machine: bool = False
 ) -> Iterator[Vote]:
     """Give the votes of answers that come by observation, in their order within each.
 
     Args:
         answers: Answers by observation.
-        tally: Takes what is noted on the way.
+        left_out: Takes the number of events that are no votes, by reason.
         with_flagged: Whether observations count that are flagged and that nobody but their owner looked at:
             blurred or small photos, photos of an earlier observation, and what is like nothing known.
         with_machine: Whether the first class of the last list is a vote of the user :data:`MACHINE`.
     """
     for item, group in groupby(answers, key=attrgetter("item")):
         said = list(group)
-        yield from votes_of(item, said, tally, with_flagged=with_flagged, with_machine=with_machine)
+        yield from votes_of(item, said, left_out, with_flagged=with_flagged, with_machine=with_machine)
 
 
 def votes_of(
-    item: str, said: Sequence[Said], tally: Tally, *, with_flagged: bool = False, with_machine: bool = False
+    item: str,
+    said: Sequence[Said],
+    left_out: Counter[str],
+    *,
+    with_flagged: bool = False,
+    with_machine: bool = False,
 ) -> list[Vote]:
     """Return the votes for one observation, from all answers about it."""
     given = len(said)
     said = about_its_photos(said)
-    tally.left_out["of earlier photos"] += given - len(said)
+    left_out["of earlier photos"] += given - len(said)
     author = next((one.person for one in said if one.consent), "")
     listed = next((one for one in reversed(said) if one.top is not None), None)
     answers = [one for one in said if one.verb != OBSERVE]
     last = {answer.person: answer for answer in answers}  # of each person
     nobody = sum(not answer.person for answer in answers)
-    tally.left_out["no vote: observe"] += len(said) - len(answers)
-    tally.left_out["of nobody known"] += nobody
-    tally.left_out["answered again later"] += len(answers) - nobody - len(last) + ("" in last)
-    if not with_flagged and _waits(said, last):
-        tally.waiting.add(item)
+    left_out["no vote: observe"] += len(said) - len(answers)
+    left_out["of nobody known"] += nobody
+    left_out["answered again later"] += len(answers) - nobody - len(last) + ("" in last)
+    waits = not with_flagged and _waits(said, last)
     votes = []
     for person, one in last.items():
         if not person:
             continue
         if one.verb == "do_not_know":
-            tally.left_out["no vote: do_not_know"] += 1
-        elif item in tally.waiting:
-            tally.left_out["flagged, until somebody else has looked"] += 1
+            left_out["no vote: do_not_know"] += 1
+        elif waits:
+            left_out["flagged, until somebody else has looked"] += 1
         else:
             label = f"{PROPOSAL}{one.label}" if one.verb == NEW_NAME else one.label or f"!{one.verb}"
             votes.append(Vote(item, person, label, author, one.time, int(one.key == INVITED)))
@@ -167,8 +163,7 @@ def collect_votes(
         for image in event.images if event.consent else ():  # the owner's last word counts
             if owners.setdefault(image, (event.item, event.person)) == (event.item, event.person):
                 photos[image] = Photo.known(image, event.item, facts_of(event.content(), image))
-    tally = Tally()
+    left_out = Counter[str]()
     options = {"with_flagged": with_flagged, "with_machine": with_machine}
-    votes = list(each_vote(sorted(events, key=attrgetter("item")), tally, **options))
-    kept = [photo for photo in photos.values() if photo.item not in tally.waiting]
-    return Votes(votes, kept, +tally.left_out)
+    votes = list(each_vote(sorted(events, key=attrgetter("item")), left_out, **options))
+    return Votes(votes, list(photos.values()), +left_out)
