@@ -143,7 +143,8 @@ def test_many_photos_are_read_and_saved_one_answer_at_a_time(browser, site, tmp_
 MANY = """async () => {
     const open = indexedDB.open(`shortlist ${location.pathname}`);
     const database = await new Promise((done) => (open.onsuccess = () => done(open.result)));
-    const transaction = database.transaction("answers", "readwrite"), store = transaction.objectStore("answers");
+    const transaction = database.transaction("answers", "readwrite");
+    const store = transaction.objectStore("answers");
     store.getAll().onsuccess = ({ target }) => [1, 2, 3, 4].forEach((number) => store.put({
         ...target.result[0], id: `more ${number}`, photos: [new ArrayBuffer(300_000)],
         sent: number > 2 ? "2026-01-01T00:00:00.000Z" : null,
