@@ -6,6 +6,8 @@ import io
 import json
 import re
 import tarfile
+from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -14,7 +16,11 @@ from PIL import Image
 from shortlist import ClassTable
 from shortlist.app import write_app
 from shortlist.app.runtime import FILES, copy_runtime
+from shortlist.index import ImageIndexError
+from shortlist.model import round_weights
+from shortlist.scores import PriorRecord, ScoreMap
 from shortlist.sentences import LANGUAGES
+from tests.index.small import make_rows, projection_model, start
 from tests.serve.parts import TREES, tree_model
 
 HOSTILE = ("</script><img src=x onerror=alert(1)>", "a\u2028b", "__proto__", "{{ 7 * 7 }}", '"><b>', "${x}")
@@ -144,6 +150,21 @@ def test_bad_options_are_refused_before_anything_is_written(tmp_path, options, w
     with pytest.raises(ValueError, match=words):
         written(tmp_path, **options)
     assert not (tmp_path / "app").exists()
+
+
+def test_a_rounded_model_has_the_index_of_its_run(tmp_path):
+    model, rounded = projection_model(), projection_model()
+    rounded = replace(rounded, score_map=ScoreMap(6, contains=PriorRecord.balanced(6)))
+    round_weights(rounded.network, "int8")
+    rows = make_rows(20, 1)
+    index = start(tmp_path / "index", rows, model=model)
+    with pytest.raises(ImageIndexError, match="another model"):
+        written(tmp_path, rounded, index=index)
+    (tmp_path / "small").mkdir()
+    folder = written(tmp_path / "small", rounded, index=index, index_model=model)
+    assert len(json.loads((folder / "known.json").read_text())["images"]) == sum(
+        min(3, count) for count in Counter(rows.classes.tolist()).values()
+    )
 
 
 def test_what_is_no_exported_model_of_pictures_is_refused(tmp_path):

@@ -37,6 +37,7 @@ def write_app(
     model: Model,
     source: str | Path | None = None,
     index: str | Path | None = None,
+    index_model: Model | None = None,
     thumbnails: int = 3,
     places: Sequence[str | Path] = (),
     runtime: str | Path | None = None,
@@ -51,6 +52,8 @@ def write_app(
         model: The model that was exported, with its calibration rows and predictors.
         source: Folder of the run or model that it comes from, for its card; ``None`` if it is not saved.
         index: Folder of an index of known images, some of which the app has; none if ``None``.
+        index_model: Model that the index was made with, such as before its weights were rounded; ``model`` if
+            ``None``.
         thumbnails: Number of known images of each class; 0 for none.
         places: Files of places that a person can choose; see :meth:`~shortlist.place.Place.from_file`.
         runtime: Folder with the files of onnxruntime-web; they are fetched by npm if ``None``.
@@ -67,7 +70,9 @@ def write_app(
     if thumbnails < 0:
         raise ValueError(f"thumbnails must be >= 0, got {thumbnails}")
     chosen = _read_places(places)
-    opened_index = ImageIndex.open(index, model=model) if index is not None and thumbnails else None
+    opened_index = None
+    if index is not None and thumbnails:
+        opened_index = ImageIndex.open(index, model=model if index_model is None else index_model)
     service = Service(model, source=source, index=opened_index, places=chosen, kind=kind)
     try:
         with replacing_folder(out) as folder:

@@ -89,7 +89,7 @@ def export(
         else:
             from shortlist.app import write_app
 
-            parts |= {"source": model, "index": index or _own_index(model)}
+            parts |= {"source": model, "index": index or _own_index(model), "index_model": before}
             if thumbnails and parts["index"] is None:
                 raise ValueError(f"--thumbnails needs an index: make one with shortlist index {model}")
             given = {name: value for name, value in parts.items() if value is not None}
