@@ -3,7 +3,7 @@
 import pytest
 
 from shortlist.feedback import Event, FeedbackStore, Shown
-from shortlist.feedback.review import waiting_proposals
+from shortlist.feedback.review import review_queue, waiting_proposals
 from shortlist.feedback.votes import collect_votes
 
 
@@ -38,6 +38,18 @@ def test_a_proposed_name_is_a_vote_for_a_class_to_come(tmp_path):
     store = stored(tmp_path / "store", said)
     assert waiting_proposals(store) == [("Tilia × europaea", 2, 1), ("Salix", 1, 0)]
     assert waiting_proposals(store, theta=9.0) == [("Tilia × europaea", 2, 0), ("Salix", 1, 0)]
+
+
+def test_proposals_that_differ_in_case_alone_are_one_in_the_review_too(tmp_path):
+    """As for data grow, which would make a class of them: nothing of it waits for a look."""
+    named = {"verb": "new_name", "observation": "o1"}
+    other = {"observation": "o2", "images": ("1" * 64,)}
+    names = ("Mentha aquatica", "mentha aquatica", "Mentha Aquatica", "Mentha aquatica")
+    said = [event(i, person=f"p{i}", label=name, **named) for i, name in enumerate(names)]
+    said += [event(9, person="p9", label="MENTHA AQUATICA", **named | other)]
+    store = stored(tmp_path / "store", said)
+    assert waiting_proposals(store) == [("Mentha aquatica", 2, 1)]
+    assert [one.item for one in review_queue(store)] == ["o2"]
 
 
 @pytest.mark.errors

@@ -1,4 +1,4 @@
-from ._ballot import AGAINST as AGAINST, PROPOSAL as PROPOSAL
+from ._ballot import AGAINST as AGAINST, PROPOSAL as PROPOSAL, in_one_spelling as in_one_spelling
 from .build import apply_plan as apply_plan, plan_benchmark as plan_benchmark
 from .check import check_images as check_images
 from .contact_sheet import contact_sheet as contact_sheet

@@ -1,5 +1,7 @@
 """Votes as numbers: who said what about which item, for the rules that find labels by vote."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,23 @@ AGAINST = "!none_of_these"
 PROPOSAL = "!new:"
 """Start of the label of a vote for a class that is not in the table yet; the proposed name follows."""
 DIGITS = 9  # weights are compared after rounding to so many digits: sums of the same votes tie in any order
+
+
+def in_one_spelling(labels: Sequence[str | None], votes: Mapping[int, int]) -> list[str | None]:
+    """Return labels in which proposals that differ in upper and lower case alone are one.
+
+    It has the spelling that most votes have.
+
+    Args:
+        labels: The labels; ``None`` stays.
+        votes: Number of votes for each, by its place.
+    """
+    spellings: dict[str, Counter[str]] = {}
+    for place, label in enumerate(labels):
+        if label is not None and label.startswith(PROPOSAL):
+            spellings.setdefault(label.casefold(), Counter())[label] += votes.get(place, 0)
+    best = {key: min(names, key=lambda name: (-names[name], name)) for key, names in spellings.items()}
+    return [None if label is None else best.get(label.casefold(), label) for label in labels]
 
 
 @dataclass(frozen=True)

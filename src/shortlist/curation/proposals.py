@@ -7,7 +7,7 @@ from typing import Any
 from shortlist._text import composed
 from shortlist.checklist import Checklist, Taxon
 from shortlist.class_table import ClassTable, class_finder
-from shortlist.curation._ballot import PROPOSAL
+from shortlist.curation._ballot import PROPOSAL, in_one_spelling
 from shortlist.datasets import genera_of
 
 
@@ -60,12 +60,7 @@ class Proposals:
         encoded = column.dictionary_encode()
         counts = Counter(encoded.indices.to_pylist())
         labels = [self.resolve(str(value)) for value in encoded.dictionary.to_pylist()]
-        spellings: dict[str, Counter[str]] = {}
-        for code, label in enumerate(labels):
-            if label is not None and label.startswith(PROPOSAL):
-                spellings.setdefault(label.casefold(), Counter())[label] += counts[code]
-        best = {key: min(names, key=lambda name: (-names[name], name)) for key, names in spellings.items()}
-        labels = [None if label is None else best.get(label.casefold(), label) for label in labels]
+        labels = in_one_spelling(labels, counts)
         unclear = sum(counts[code] for code, label in enumerate(labels) if label is None)
         return pyarrow.array(labels, pyarrow.string()).take(encoded.indices), unclear
 

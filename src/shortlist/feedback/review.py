@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.curation import AGAINST, PROPOSAL, ConsensusLabels, aggregate_votes
+from shortlist.curation import AGAINST, PROPOSAL, ConsensusLabels, aggregate_votes, in_one_spelling
 from shortlist.feedback._tables import Row
 from shortlist.feedback.event import OBSERVE
 from shortlist.feedback.store import answers_by_item, lists_at
@@ -97,12 +97,16 @@ def waiting_proposals(store: str | Path, **rule: Any) -> list[Proposal]:
     """
     labels = _labels(store, rule)
     valid = Counter([] if labels is None else labels.labels[labels.valid].tolist())
-    named = Counter(
-        label
-        for _, votes in groupby(each_vote(answers_by_item(store), Counter()), key=attrgetter("item"))
-        for label in {vote.label for vote in votes if vote.label.startswith(PROPOSAL)}
-    )
-    waiting = [Proposal(label.removeprefix(PROPOSAL), n, valid[label]) for label, n in named.items()]
+    items, votes = defaultdict[str, set[str]](set), Counter[str]()
+    for vote in each_vote(answers_by_item(store), Counter()):
+        if vote.label.startswith(PROPOSAL):
+            items[vote.label].add(vote.item)
+            votes[vote.label] += 1
+    spellings = in_one_spelling(list(items), dict(enumerate(votes[label] for label in items)))
+    named = defaultdict[str, set[str]](set)
+    for label, spelling in zip(items, spellings, strict=True):
+        named[str(spelling)] |= items[label]
+    waiting = [Proposal(label.removeprefix(PROPOSAL), len(n), valid[label]) for label, n in named.items()]
     return sorted(waiting, key=lambda proposal: (-proposal.valid, -proposal.observations, proposal.name))
 
 
@@ -148,8 +152,11 @@ def _labels(store: str | Path, rule: Mapping[str, Any]) -> ConsensusLabels | Non
     if not items:
         return None
     columns = {
-        name: pyarrow.DictionaryArray.from_arrays(np.asarray(codes[name]), pyarrow.array(list(texts[name])))
-        for name in codes
+        name: pyarrow.DictionaryArray.from_arrays(np.asarray(codes[name]), pyarrow.array(words))
+        for name, words in {
+            **{name: list(texts[name]) for name in ("user", "author")},
+            "label": in_one_spelling(list(texts["label"]), Counter(codes["label"])),
+        }.items()
     }
     return aggregate_votes(np.asarray(items), **columns, invited=np.asarray(invited), **rule)
 
