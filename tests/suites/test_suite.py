@@ -502,6 +502,7 @@ def test_a_method_without_a_metric_to_choose_by_is_named(tmp_path):
     result = CliRunner().invoke(suite_app, words)
     assert result.exit_code == 1
     assert "left out: ce: nothing to choose by: no grid point has a finite top1.many" in result.stderr
+    assert "another tune.metric" in result.stderr
     content = json.loads(CliRunner().invoke(suite_app, [*words, "--json"]).stdout)
     assert (list(content["undecided"]), content["finished"], content["tables"]) == (["ce"], 2, [])
 

@@ -118,7 +118,8 @@ class SuiteState:
         if best is None:
             self.undecided[folder] = (
                 f"{folder}: nothing to choose by: no grid point has a finite {self.metric(cell)} of the "
-                f"validation rows with every tuning seed"
+                f"validation rows with every tuning seed. Write another tune.metric and run the suite again: "
+                f"nothing is trained twice"
             )
             return None
         return Choice(best, metrics)
