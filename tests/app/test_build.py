@@ -142,6 +142,8 @@ def test_texts_of_strangers_stay_texts(tmp_path):
     [
         ({"server": "https://a.example; script-src *"}, "server"),
         ({"server": "javascript:alert(1)"}, "server"),
+        ({"server": "https://[::1]:8000"}, "server"),  # the policy of the page cannot name it
+        ({"server": "https://plants..org"}, "server"),
         ({"thumbnails": -1}, "thumbnails"),
         ({"runtime": "nowhere"}, "--runtime"),
     ],
