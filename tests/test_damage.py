@@ -219,6 +219,7 @@ INDEX_VERBS = (search, append, compact, examine)
 MODEL_FILES = (
     "model.json",
     "README.md",
+    "coverage.svg",
     "network.safetensors",
     "calibration_rows.safetensors",
     "class_table.json",
