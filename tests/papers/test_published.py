@@ -11,7 +11,7 @@ from shortlist._text import flatten
 from shortlist.losses import LOSSES
 from shortlist.ops.networks import network_depth
 from shortlist.papers import recipe_path
-from shortlist.papers.matching import find_published
+from shortlist.papers.matching import find_published, own_values
 from shortlist.papers.published import PublishedTable, load_published
 from shortlist.recipes.recipe import load_recipe, make_recipe
 
@@ -425,3 +425,23 @@ def test_of_columns_that_differ_in_settings_the_nearest_is_taken():
 
 def test_flatten_keeps_empty_sections():
     assert flatten({"a": {"b": {"c": 1}}, "d": {}}) == {"a.b.c": 1, "d": {}}
+
+
+@pytest.mark.parametrize("change", ["adjust.tau=0.5", "head.bias=false", "optimizer.clip_norm=1"])
+def test_settings_of_a_method_of_ones_own_are_departures(change):
+    """The scores of an own method are fitted, the head and the steps are the paper's: else it is said."""
+    tables = [table for table in load_published() if table.paper == "menon2021" and table.table == "2"]
+
+    def departures_of(*changes):
+        recipe = load_recipe(recipe_path("cifar100_lt_balanced"), changes).model_dump(mode="json")
+        values = [
+            value
+            for table in tables
+            for column in table.columns
+            if column.name == "CIFAR-100-LT"
+            for value in own_values(recipe, table, column, ["balanced_error"])
+        ]
+        return values[0].departures
+
+    (more,) = set(departures_of(change)) - set(departures_of())
+    assert more.startswith(change.partition("=")[0])

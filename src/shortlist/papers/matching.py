@@ -151,7 +151,8 @@ def own_values(
     asked = plain | {**table.when, **column.when}
     if not table.compared or not all(_agrees(_lookup(flat, key), value) for key, value in asked.items()):
         return []
-    setting = {**table.setting, **column.setting}
+    usual = {key: value for key, value in {**_PLAIN, **_USUAL}.items() if key not in asked}
+    setting = {**usual, **table.setting, **column.setting}
     departures = _departures(flat, {key: setting[key] for key in setting if not key.startswith("loss.")})
     values = []
     for metric in metrics:
