@@ -98,7 +98,7 @@ def test_one_training_for_all_that_share_it(tmp_path, trained):
             runs = [Run.open(path) for path in pair]
             assert runs[0].recipe.selection.metric == runs[1].recipe.selection.metric
             assert ("first_stage_from" in runs[0].info) == (method in ("by_class", "retrained"))
-            assert runs[0].info["seconds"] > 0
+            assert runs[0].info["seconds"] >= 0  # to a tenth: a short run may take none
     assert len(trained) == 4 + 8
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from shortlist._progress import each
 from shortlist.compare.significance import Pair, PairedTest, mcnemar_test, paired_bootstrap_tests
 from shortlist.metrics import RowNumbers, predictor_of, topk_hits
-from shortlist.recipes import own_metrics
 from shortlist.runs import Run
 
 
@@ -119,7 +118,7 @@ def _same_rows(first: _Bootstrap, second: _Bootstrap) -> bool:
 
 def _measure(run: Run) -> tuple[RowNumbers, RunClasses]:
     try:
-        metrics = own_metrics(run.recipe)
+        metrics = run.own_metrics()
     except ValueError:  # their means are known, their rows are not
         metrics = {}
     return run.measure("test", metrics=metrics), RunClasses(len(run.class_table), run.class_groups)

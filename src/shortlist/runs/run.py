@@ -23,6 +23,7 @@ from shortlist.predictors import SetPredictor
 from shortlist.recipes import (
     Recipe,
     load_recipe,
+    own_metrics,
     recipe_hash,
     training_hash,
     with_absolute_places,
@@ -305,6 +306,10 @@ class Run:
             measurer.add(scores, target[start : start + len(scores)], shown(scores))
             start += len(scores)
         return measurer.finish()
+
+    def own_metrics(self) -> Mapping[str, Callable[..., Tensor]]:
+        """Import the metrics of the recipe that are somebody's own."""
+        return own_metrics(self.recipe)
 
     def probabilities(self, scores: Tensor) -> Tensor | None:
         """Return the probabilities of mapped scores (n, c) that people see; ``None`` if there are none."""

@@ -21,7 +21,7 @@ from shortlist._messages import one_line
 from shortlist._store.files import link_file, replacing_folder, write_text
 from shortlist._store.lease import Lease, LeaseLostError, holding
 from shortlist.metrics import Results, evaluate
-from shortlist.recipes import Recipe, build_data, check_code, code_in_recipe, make_recipe, own_metrics
+from shortlist.recipes import Recipe, build_data, check_code, code_in_recipe, make_recipe
 from shortlist.runs import (
     Run,
     RunFolder,
@@ -233,7 +233,7 @@ def validation_results(path: Path) -> Results:
             return run.results_of("val")
         # nobody looks at intervals here
         options: Any = run.recipe.evaluation.options | {"num_resamples": 0}
-        rows = run.measure("val", metrics=own_metrics(run.recipe))
+        rows = run.measure("val", metrics=run.own_metrics())
         results = evaluate(rows, None, run.predictors, run.class_table, **options)
         results = with_label_sets(run, run.recipe, "val", results).without_measured()
         folder.save_results(results, "val")
