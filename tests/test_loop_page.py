@@ -52,7 +52,7 @@ def later(words: list[str]) -> list[str]:
 
 def shortlist(folder: Path, words: list[str]) -> str:
     short = {
-        "train": ["--set", "epochs=2", "--set", "data.image_size=32"],
+        "train": ["--set", "epochs=8", "--set", "data.image_size=32"],
         "release": ["--tolerance", "0.9", "--size-tolerance", "9"],  # of models that learned next to nothing
     }
     command = [sys.executable, "-m", "shortlist", *words, *short.get(words[0], [])]
